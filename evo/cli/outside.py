@@ -189,7 +189,7 @@ def _go_on(folder: Path, limits: dict[str, float], session: Session, *, as_json:
 
 
 class _Given:
-    """What the command's options say of its files."""
+    """Files that the command's options name."""
 
     def __init__(self, *, to: str, author: str, parents: list[str], task: str, note: str) -> None:
         self._to = to

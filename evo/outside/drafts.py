@@ -27,7 +27,7 @@ from operators.errors import UserError
 from operators.kernel import Kernel
 
 LOG = "mcp.log"
-"""What sessions say that were begun for a mind outside, in the run's folder."""
+"""File in the run's folder with the words of sessions that were begun for an agent outside."""
 SEARCHES = "is for the search alone, which nothing may disturb while it times: submit the draft and read its verdict"
 
 
@@ -100,7 +100,7 @@ class Sessions:
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
         self._tried: set[Path] = set()
-        """What lay in the inbox when its last session started."""
+        """Lines that lay in the inbox when its last session started."""
 
     @property
     def under_way(self) -> bool:

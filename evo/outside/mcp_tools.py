@@ -214,7 +214,7 @@ class Studio:
             await asyncio.sleep(min(left, LOOK_EVERY_S))
 
     def _fate(self, of: str) -> Result | None:
-        """What became of a question's answer, or of a kernel; None: nothing yet."""
+        """The outcome of a question's answer, or of a kernel; None: there is none yet."""
         asked = self._read("select request_id from llm_sent where starts_with(cache_key, ?) limit 1", [of])
         if not asked:
             return self._judged(of)

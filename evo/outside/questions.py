@@ -78,7 +78,7 @@ def nobody_asks(folder: Path) -> str:
 
 @dataclass
 class Told:
-    """What of some lines may be told, and what is wrong with the others."""
+    """The lines that may be told among some, and the faults of the others."""
 
     lines: list[str] = field(default_factory=list)
     answers: int = 0

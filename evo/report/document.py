@@ -73,7 +73,7 @@ class Column:
     """Fields whose values follow that prefix, where they are others than it shows."""
 
     def value(self, row: Mapping[str, Any]) -> Any:
-        """What it shows of a row, as plain values."""
+        """The value that it shows of a row, as plain data."""
         found = [row.get(name) for name in self.names]
         return found[0] if len(found) == 1 else found
 
@@ -84,7 +84,7 @@ class Column:
         return self.link + "-".join(str(row.get(name)) for name in self.link_names or self.names)
 
     def text(self, row: Mapping[str, Any]) -> str:
-        """What it shows of a row, for people."""
+        """The text that it shows of a row, for people."""
         return self.show(*(row.get(name) for name in self.names))
 
 
@@ -174,7 +174,7 @@ class Document:
     told: str
     """One sentence about it."""
     notices: Sequence[str]
-    """What must be known before a number is read."""
+    """Notices to read before any number."""
     sections: Sequence[Section]
     made: str = ""
     """By what, from what and when."""

@@ -61,7 +61,7 @@ def told(seen: Material) -> str:
 
 
 def notices(seen: Material) -> Iterator[str]:
-    """What must be known before a number is read."""
+    """Notices to read before any number."""
     if seen.is_running:
         yield "The search goes on: this is how it stood when the report was made, which is not its result."
     if not seen.row:
@@ -82,7 +82,7 @@ def notices(seen: Material) -> Iterator[str]:
 
 
 def attention(seen: Material) -> Iterator[str]:
-    """What needs a person, each with the command that helps."""
+    """Matters that need a person, each with the command that helps."""
     for row in seen.rows(sql.FAULTS):
         yield f"Operator at fault: {row['task']} could not go on: {json.loads(row['detail_json']).get('reason', '?')}"
     if held := seen.rows(sql.QUARANTINED):
@@ -170,12 +170,12 @@ def speedups() -> list[Column]:
 
 
 def outcome() -> Column:
-    """What became of kernels, in words."""
+    """The column with the outcome of kernels, in words."""
     return Column("what", ("status",), lambda status: status.replace("_", " "), numeric=False)
 
 
 def makers() -> list[Column]:
-    """What made a kernel."""
+    """The columns with the makers of a kernel."""
     return [text("mutator", "mutator"), text("model", "model", code=True), text("change", "description", code=True)]
 
 

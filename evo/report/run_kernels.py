@@ -35,7 +35,7 @@ from operators.errors import PlanError
 from operators.plan.header import read_header
 
 LINK = "kernel-"
-"""What the anchor of a kernel begins with."""
+"""Prefix of the anchor of a kernel."""
 MOST_TEXT = 5_000_000
 """Characters of sources, diffs, questions and answers in a report, all kernels together."""
 MOST_FILE, MOST_PROMPT = 60_000, 20_000
@@ -215,7 +215,7 @@ HUNK = re.compile(r"^@@ -(\d+)(,\d+)? \+(\d+)(,\d+)? @@$")
 
 
 def difference(a: StoredKernel, b: StoredKernel) -> dict[str, Any]:
-    """What leads from `a` to `b`: diffs of source and plan as text, tunables and workloads as rows of both."""
+    """The difference of `b` from `a`: diffs of source and plan as text, tunables and workloads as rows of both."""
     return {
         "a": _named(a), "b": _named(b), "source": _code_diff(a, b), "plan": _diff(a, b, _plan(a), _plan(b)),
         "tunables": _tunables(a, b), "workloads": _workloads(a, b),
@@ -279,7 +279,7 @@ def _code_diff(a: StoredKernel, b: StoredKernel) -> str:
 
 
 def _code(kernel: StoredKernel) -> tuple[int, list[str]]:
-    """How many lines the header has, and those below."""
+    """The number of lines of the header, and those below."""
     header, end, code = kernel.source.partition(END_OF_HEADER)
     if not end or not header.lstrip("\ufeff \t\r\n").startswith("/*! evo"):
         return 0, kernel.source.splitlines()

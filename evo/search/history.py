@@ -26,7 +26,7 @@ from operators.definition.spec import Task
 from operators.kernel import Kernel
 
 NOT_WANTED = 0
-"""How many requests were wanted by an ask that no strategy answered: those of guests."""
+"""Number of requests that were wanted by an ask which no strategy answered: those of guests."""
 NO_EVALUATION = (Status.INVALID, Status.UNSUPPORTED)
 """Verdicts that are charged to no budget: the compiler saw nothing."""
 
@@ -123,7 +123,7 @@ class History:
         return state
 
     def _rows(self, step: Done | TakenProfile) -> Rows:
-        """What is to be committed with its place in the history."""
+        """The rows to commit with its place in the history."""
         if isinstance(step, TakenProfile):
             return step.rows | {"profiles": self.next_profile(step.rows["profiles"])}
         seq = self._next()
@@ -239,7 +239,7 @@ class History:
         return individual
 
     def _profile(self, task: Task, kernel_id: str) -> Profile | None:
-        """What the store has of a kernel's profile, which is there before it counts."""
+        """The kernel's profile in the store, which is there before it counts."""
         rows = self._store.rows(records.PROFILE_OF, [str(task), kernel_id] * 2).to_pylist()
         return records.profile_from(rows[0]) if rows else None
 
@@ -248,7 +248,8 @@ class History:
 
 
 def _steps(done: Done | TakenProfile) -> list[Done | TakenProfile]:
-    """What counts one after the other: a request for a profile is told first, then others know the profile too."""
+    """The steps that count one after the other: a request for a profile is told first, then others know the profile
+    too."""
     if isinstance(done, Done) and done.profiled:
         return [replace(done, profiled=None), done.profiled]
     return [done]

@@ -71,7 +71,7 @@ class Brief:
     asked_before: int = 0
     origin: StoredOrigin | None = None
     programs: int = 0
-    """How many of the programs that are remembered may be told of."""
+    """Number of remembered programs that may be told of."""
 
 
 class Knowledge:
@@ -274,7 +274,7 @@ class Knowledge:
             self._library = placed or self._library  # a kernel that has no standing places nothing
 
     def _recall(self, kernel_id: str) -> Known | None:
-        """What is known of a kernel; what is in use stays known."""
+        """The knowledge of a kernel; what is in use stays known."""
         found = self._known.get(kernel_id)
         if found:
             self._known.move_to_end(kernel_id)
@@ -303,7 +303,7 @@ def _ratios(timings: Iterable[Timing]) -> dict[str, Ratio]:
 
 
 def _question(request: Request) -> str:
-    """What makes two questions the same but for what happened between them."""
+    """The words that make two questions the same but for what happened between them."""
     said = json.dumps(dict(request.params), sort_keys=True, default=str)
     return "\n".join((request.mutator, *request.parents, request.template, request.model, request.thread, said))
 

@@ -41,7 +41,7 @@ class KnownProfiles:
         self._whole: OrderedDict[str, Profile] = OrderedDict()
         self._ids: set[str] = set()
         self.read: Callable[[str], Profile | None] = lambda kernel_id: None
-        """What the store has of a kernel."""
+        """Reads the store's profile of a kernel."""
 
     def __contains__(self, kernel_id: str) -> bool:
         return kernel_id in self._ids
@@ -63,7 +63,7 @@ class KnownProfiles:
 
 @dataclass
 class Seen:
-    """What is known of the profiles of a task, in the order in which a run learnt of it."""
+    """The known profiles of a task, in the order in which a run learnt of them."""
 
     profiles: KnownProfiles = field(default_factory=KnownProfiles)
     origins: dict[str, ProfiledOrigin] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class Seen:
         return shown(provider, profile, depth=depth)
 
     def _since(self, kernel_id: str) -> Notes:
-        """What the last edit changed, or the last few where no profile lies between them."""
+        """The notes on what the last edit changed, or the last few where no profile lies between them."""
         for steps, ancestor in enumerate(self._ancestors(kernel_id), 1):
             if ancestor in self.profiles:
                 since = "since its parent" if steps == 1 else f"in its last {steps} steps"

@@ -23,7 +23,7 @@ Standing = tuple[float, float]
 
 
 class Kinship:
-    """What was told of a task's kernels, in the order of the tells; files that differ in tunables alone are one."""
+    """Tells of a task's kernels in their order; files that differ in tunables alone are one."""
 
     def __init__(self) -> None:
         self._files: OrderedDict[str, str] = OrderedDict()

@@ -239,7 +239,7 @@ class Workbench:
     # --- kernels and rows -------------------------------------------------------------------------------------------
 
     async def _done(self, job: Callable[[], Awaitable[Found]]) -> Found:
-        """What a job came to. It raises ArgumentError where workers die of it, or none could do it."""
+        """The result of a job. It raises ArgumentError where workers die of it, or none could do it."""
 
         async def lost(_: WorkerLost) -> None:
             """The search that uses the same workers tells of them."""

@@ -34,7 +34,7 @@ def _tunables(values: dict[str, int]) -> dict[str, int]:
 
 
 class Arguments(BaseModel):
-    """What all have in common. The docstring of each is the description of its tool."""
+    """Arguments that all have in common. The docstring of each is the description of its tool."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

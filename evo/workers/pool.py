@@ -53,7 +53,7 @@ PROBE_S = 120.0
 LOOK_S = 1.0
 """Seconds between two scheduling passes over waiting jobs, at most."""
 GRACE_S = 3.0
-"""How long a worker may go on with a job that was cancelled, before it is replaced."""
+"""Time that a worker may go on with a job that was cancelled, before it is replaced."""
 KEPT_MACHINES = 4096
 
 
@@ -90,7 +90,7 @@ class JobOverdue(WorkerLost):
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker is doing."""
+    """A worker's present job."""
 
     method: str
     task: Task
@@ -115,12 +115,12 @@ class Pool(Jobs, Protocol):
 
     @property
     def slots(self) -> int:
-        """How many jobs can be done at once."""
+        """The number of jobs that can be done at once."""
         ...
 
     @property
     def judges(self) -> int:
-        """How many kernels can be timed at once."""
+        """The number of kernels that can be timed at once."""
         ...
 
     async def full(self, task: Task, kernel: Kernel, anchor: Anchor) -> Evaluation:
@@ -132,7 +132,7 @@ class Pool(Jobs, Protocol):
         ...
 
     def jobs(self) -> tuple[Job, ...]:
-        """What is being done now, the oldest job first."""
+        """The present jobs, the oldest first."""
         ...
 
     def restart(self, older_than_s: float) -> tuple[Job, ...]:
@@ -171,7 +171,7 @@ RAISED: Mapping[str, type[Exception]] = {
     "operator": OperatorError, "disk": DiskError, "machine": MachineError, "device": DeviceError, "user": UserError,
     "broken": EngineError,
 }  # fmt: skip
-"""What becomes of an answer that is none, by its kind."""
+"""Exception for an answer that is none, by its kind."""
 
 
 def never(reason: str, waited_s: float) -> bool:
@@ -184,7 +184,7 @@ async def tried(
     lost: Callable[[WorkerLost], Awaitable[None]],
     waits: Waits,
 ) -> Found:
-    """What a job came to, which is given to one worker after the other. This is where a machine's failures end.
+    """The result of a job, which is given to one worker after the other. This is where a machine's failures end.
 
     `lost` hears of every worker that it costs, and `waits` says whether a full disk is waited for. It raises Undone
     where no worker could do it, JobOverdue or DeviceLost where two ended in that way, and DiskError.
@@ -262,7 +262,7 @@ class WorkerPool:
         self._homes: Homes[Worker] = Homes()
         self._waiting: WaitingJobs[Worker] = WaitingJobs(self._homes)
         self._assigned: dict[Worker, _Assigned] = {}
-        """What each worker that is neither idle nor probed works on, until its answer is there."""
+        """Work of each worker that is neither idle nor probed, until its answer is there."""
         self._orphans: dict[asyncio.Task[None], RunPool] = {}
         """Tasks that wait for the end of jobs that were cancelled."""
         self._machines: dict[tuple[RunContext, str], str] = {}
@@ -283,18 +283,18 @@ class WorkerPool:
 
     @property
     def slots(self) -> int:
-        """How many workers there are."""
+        """The number of workers."""
         return len(self._workers)
 
     @property
     def judges(self) -> int:
-        """How many kernels can be timed at once."""
+        """The number of kernels that can be timed at once."""
         timing = [worker.spec for worker in self._workers if "screen" in worker.spec.jobs]
         groups = {(spec.machine, spec.cores) for spec in timing if spec.cores}  # whose workers take turns
         return max(len(groups) + sum(not spec.cores for spec in timing), 1)
 
     def jobs(self, run: RunPool) -> tuple[Job, ...]:
-        """What is being done for a run, the oldest job first."""
+        """The present jobs for a run, the oldest first."""
         return tuple(sorted((a.job for a in self._assigned.values() if a.run is run), key=lambda job: job.began))
 
     def restart(self, older_than_s: float, run: RunPool) -> tuple[Job, ...]:
@@ -333,7 +333,7 @@ class WorkerPool:
         await asyncio.gather(*answers, return_exceptions=True)
 
     async def call(self, run: RunPool, method: str, task: Task, *arguments: Any, **options: Any) -> Any:
-        """What a job of a run came to. It raises WorkerLost, EngineError where no worker is left, and UserError.
+        """The result of a job of a run. It raises WorkerLost, EngineError where no worker is left, and UserError.
 
         Every job has a deadline, whatever its kind: a worker that is at it for longer is replaced, which is JobOverdue.
         """
@@ -498,12 +498,12 @@ class RunPool:
 
     @property
     def slots(self) -> int:
-        """How many workers there are, for all runs together."""
+        """The number of workers, for all runs together."""
         return self._pool.slots
 
     @property
     def judges(self) -> int:
-        """How many kernels can be timed at once, of all runs together."""
+        """The number of kernels that can be timed at once, of all runs together."""
         return self._pool.judges
 
     async def build(self, task: Task, kernel: Kernel) -> Built | Evaluation:
@@ -535,7 +535,7 @@ class RunPool:
         return cast(Profile, await self._call("profile", task, kernel, timings))
 
     def jobs(self) -> tuple[Job, ...]:
-        """What is being done for this run, the oldest job first."""
+        """The present jobs for this run, the oldest first."""
         return self._pool.jobs(self)
 
     def restart(self, older_than_s: float) -> tuple[Job, ...]:

@@ -21,7 +21,7 @@ def cache_key(
     sample: int,
     tools: Sequence[Tool] = (),
 ) -> str:
-    """What makes two calls the same one. Of tools the names count, not the words that describe them."""
+    """The digest that makes two calls the same one. Of tools the names count, not the words that describe them."""
     named = {"tools": [tool.name for tool in tools]} if tools else {}
     parameters = json.dumps(settings.parameters | named, sort_keys=True)
     return digest("call", request.digest, sample, model, json.dumps([dict(m) for m in messages]), parameters)

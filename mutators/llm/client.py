@@ -174,7 +174,7 @@ class LLM:
         return replace(course.call, latency_s=time.monotonic() - began), fault
 
     async def _attempts(self, litellm: ModuleType, course: _Course, attempts: int) -> Fault | None:
-        """What was wrong with the last one."""
+        """The fault of the last attempt."""
         # Calls that fail together come back at different times; the key makes the waits of one call repeatable.
         random = Random(course.call.cache_key)
         for attempt in range(1, attempts + 1):
@@ -299,7 +299,7 @@ class LLM:
         return self._prices[model]
 
     def _cost(self, litellm: ModuleType, model: str, price: Price | None, response: Any, usage: Usage) -> float:
-        """What the call cost; litellm knows of discounts for what the provider had in its cache."""
+        """The cost of the call; litellm knows of discounts for what the provider had in its cache."""
         usual = _dollars(price, usage.tokens_in, usage.tokens_out)
         if price is None or model in self.settings.prices or usage.doubt:
             return usual
@@ -366,7 +366,7 @@ def _dollars(price: Price | None, tokens_in: int, tokens_out: int) -> float:
 
 
 def listed_price(litellm: ModuleType, model: str) -> Price | None:
-    """What litellm's table says that the model costs; None where it is not there."""
+    """The model's price in litellm's table; None where it has none."""
     info = known(lambda: litellm.get_model_info(model))
     if info is None:
         return None
@@ -374,7 +374,7 @@ def listed_price(litellm: ModuleType, model: str) -> Price | None:
 
 
 def _provider(litellm: ModuleType, model: str) -> str:
-    """What litellm calls the model's provider; empty where it knows none."""
+    """Litellm's name for the model's provider; empty where it knows none."""
     return known(lambda: str(litellm.get_llm_provider(model)[1])) or ""
 
 

@@ -38,7 +38,7 @@ class Installed(Distribution):
 
 
 def command(monkeypatch: pytest.MonkeyPatch, url: str, extra: str) -> list[str]:
-    """The arguments of `pip install`, for an installation that lies apart from its source and from the current folder."""
+    """The arguments of `pip install` for an installation apart from its source and from the current folder."""
     monkeypatch.chdir("/")
     monkeypatch.setattr(install, "ROOT", Path("/nowhere"))
     monkeypatch.setattr(install, "distribution", lambda name: Installed(url))

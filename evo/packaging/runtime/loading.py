@@ -35,7 +35,7 @@ class CallError(ValueError):
 
 @dataclass(frozen=True)
 class ArrayView:
-    """What the loader looks at of an array."""
+    """The properties of an array that the loader looks at."""
 
     dtype: str
     """A name of `operators.dtypes.DTYPES`, or the library's own where there is none."""
@@ -68,7 +68,7 @@ class Package:
 
     @cached_property
     def plan(self) -> Plan:
-        """What the header declares."""
+        """The plan that the header declares."""
         header = f"/*! evo{self.data['header']}*/\n"
         return parse_plan(header, self.operator, self.data["target"], name="plan.json").for_dtype(self.dtype)
 
@@ -148,9 +148,9 @@ class Package:
         facts: Mapping[str, int],
         occupancy: Callable[[str, int, int], int] | None = None,
     ) -> ResolvedPlan:
-        """What one call does with these dims; `occupancy` tells the blocks per multiprocessor of a kernel, its threads
-        and its dynamic shared memory in bytes. It raises CallError where the kernel does not serve these dims, and
-        PlanError where its formulas have no value."""
+        """The steps of one call with these dims; `occupancy` tells the blocks per multiprocessor of a kernel, its
+        threads and its dynamic shared memory in bytes. It raises CallError where the kernel does not serve these dims,
+        and PlanError where its formulas have no value."""
         key = (*sorted(dims.items()), *sorted(facts.items()))
         if key not in self._resolved:
             if not self.plan.supports(self.operator, dims, self.values, facts, self.dtype):
@@ -210,7 +210,7 @@ class Torch:
         self._names = {getattr(torch, name): ours for ours, name in _TORCH.items()}
 
     def view(self, array: Any) -> ArrayView:
-        """What the loader looks at."""
+        """The properties of the array that the loader looks at."""
         device = array.device.index if array.device.type == "cuda" else array.device.type
         dtype = self._names.get(array.dtype, str(array.dtype))
         return ArrayView(dtype, tuple(array.shape), array.is_contiguous(), array.data_ptr(), device)
@@ -247,7 +247,7 @@ class Numpy(_Numbers):
         super().__init__(numpy)
 
     def view(self, array: Any) -> ArrayView:
-        """What the loader looks at."""
+        """The properties of the array that the loader looks at."""
         return ArrayView(self._dtype(array), array.shape, array.flags.c_contiguous, array.ctypes.data, "cpu")
 
     def empty(self, shape: tuple[int, ...], dtype: str, device: int | str) -> Any:
@@ -270,7 +270,7 @@ class Cupy(_Numbers):
         super().__init__(cupy)
 
     def view(self, array: Any) -> ArrayView:
-        """What the loader looks at."""
+        """The properties of the array that the loader looks at."""
         return ArrayView(self._dtype(array), array.shape, array.flags.c_contiguous, array.data.ptr, array.device.id)
 
     def empty(self, shape: tuple[int, ...], dtype: str, device: int | str) -> Any:

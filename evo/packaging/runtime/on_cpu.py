@@ -73,7 +73,7 @@ class CpuKernel:
 
 
 def facts() -> dict[str, int]:
-    """What the plan's formulas may know of this machine."""
+    """The facts of this machine that the plan's formulas may know."""
     said = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
     cores = int(said) if said.isdigit() and int(said) else len(os.sched_getaffinity(0))
     try:
@@ -111,7 +111,7 @@ def compiled(package: Package) -> Path:
 
 
 def _processor() -> str:
-    """What -march=native depends on."""
+    """The processor as -march=native sees it."""
     with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))

@@ -107,7 +107,7 @@ class Loaded:
         return _Current(self._context)
 
     def occupancy(self, kernel: str, threads: int, shared_bytes: int) -> int:
-        """How many blocks of a kernel a multiprocessor holds at a time."""
+        """The number of blocks of a kernel that a multiprocessor holds at a time."""
         function = self.functions[kernel]
         return int(call("OccupancyMaxActiveBlocksPerMultiprocessor", function, threads, shared_bytes))
 
