@@ -18,7 +18,8 @@ questions of each task, all searches together, it prints:
   where one kernel was made from the other;
 - of repairs: the median of questions asked between a failure and its repair;
 - of all: the share that was sent in the same words before; and of those that were told, how many led to a kernel, to
-  one that compiled, to one that is right, to a new program, and to one that is faster than the kernel of the question by what counts as a gain.
+  one that compiled, to one that is right, to a new program, and to one that is faster than the kernel of the question
+  by what counts as a gain.
 
 With `--api-base` and `--llm` a real model answers, such as a small one on loopback.
 """
