@@ -20,13 +20,10 @@ from urllib.parse import urlsplit
 
 from mutators.base import CANNOT_CALL_TOOLS, Call, CallStatus, Message, OutOfBudget, Request, ToolCall
 from mutators.bench import Tool
-from mutators.llm.answer_room import cut_before
-from mutators.llm.answer_room import most_tokens as most_room
 from mutators.llm.breaker import Breaker
-from mutators.llm.calls import CallStore, MemoryCalls, cache_key
+from mutators.llm.calls import CallStore, MemoryCalls, cache_key, cut_before, marked, room_for
 from mutators.llm.faults import CallFailed, Fault, known, one_line, translated
 from mutators.llm.library import litellm_module
-from mutators.llm.prompt_cache import marked
 from mutators.llm.settings import LlmSettings, Price
 from mutators.llm.spending import Reservation, Spending, TooLarge
 from mutators.llm.tools import calls_of, content_of, described, thoughts_of
@@ -253,8 +250,8 @@ class LLM:
         return info is None or bool(info.get("supports_function_calling"))
 
     def _room(self, litellm: ModuleType, model: str, messages: Sequence[Message], cuts: int) -> int:
-        """See `answer_room.most_tokens`."""
-        return most_room(self.settings, known(lambda: litellm.get_model_info(model)), messages, cuts=cuts)
+        """See `room_for`."""
+        return room_for(self.settings, known(lambda: litellm.get_model_info(model)), messages, cuts=cuts)
 
     def _most_out(self, litellm: ModuleType, room: int) -> int:
         """Tokens that an answer may have, thoughts included: some providers count these apart."""
