@@ -23,7 +23,7 @@ from evo.compare.config import Cell, Comparison, read_comparison
 from evo.compare.leaks import hermetic
 from evo.compare.running import Running, prepare
 from evo.config import read_config
-from evo.outside.comparison_questions import ComparisonDesk, comparison_questions
+from evo.outside.questions import ComparisonDesk, comparison_questions
 from evo.replay import replay
 from evo.store import Store, query
 from operators.catalog import load
