@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from shlex import quote
 from typing import Any
 
 from evo.report.output import printable
@@ -37,8 +38,8 @@ class Query:
         rows = f" --rows {self.rows}" if self.rows > 10_000 else ""
         timeout = f" --timeout {self.timeout_s}" if self.timeout_s else ""
         if self.name:
-            return f"evo sql{rows}{timeout} {quoted(self.where)} --query {self.name}"
-        return f"evo sql{rows}{timeout} {quoted(self.where)} \"$(cat <<'SQL'\n{self.sql.strip()}\nSQL\n)\""
+            return f"evo sql{rows}{timeout} {quote(self.where)} --query {self.name}"
+        return f"evo sql{rows}{timeout} {quote(self.where)} \"$(cat <<'SQL'\n{self.sql.strip()}\nSQL\n)\""
 
 
 @dataclass(frozen=True)
@@ -267,8 +268,3 @@ def time_us(value: float) -> str:
 def yes(value: bool) -> str:
     """`yes` or `no`."""
     return "yes" if value else "no"
-
-
-def quoted(word: str) -> str:
-    """A word of a shell's command."""
-    return "'" + word.replace("'", "'\"'\"'") + "'"

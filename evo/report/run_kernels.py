@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from difflib import unified_diff
+from shlex import quote
 from typing import Any
 
 from evo.api import StoredKernel, Verdict
@@ -21,7 +22,6 @@ from evo.report.document import (
     bounds,
     count,
     number,
-    quoted,
     ratio,
     text,
     time_us,
@@ -73,7 +73,7 @@ def kernel_folds(seen: Material) -> dict[tuple[str, str], Fold]:
 
 def kernel_fold(seen: Material, kernel: StoredKernel, room: Room) -> Fold:
     """All about one kernel."""
-    whole = f"evo sql {quoted(seen.run)} {quoted(f'select source from kernels where kernel_id = {literal(kernel.id)}')}"
+    whole = f"evo sql {quote(seen.run)} {quote(f'select source from kernels where kernel_id = {literal(kernel.id)}')}"
     blocks: list[Block] = [Words(items=[*_told(kernel)])]
     if kernel.verdict:
         blocks += _verdict(seen, kernel, kernel.verdict)
@@ -191,7 +191,7 @@ def _call(seen: Material, call: Row, room: Room) -> Iterator[Block]:
     where = f"where call_id = {literal(call['call_id'])}"
 
     def whole(column: str) -> str:
-        return f"evo sql {quoted(seen.run)} {quoted(f'select {column} from llm_calls {where}')} --format csv"
+        return f"evo sql {quote(seen.run)} {quote(f'select {column} from llm_calls {where}')} --format csv"
 
     asked = _conversation(json.loads(call["messages_json"]))
     yield Listing(f"Prompt to {who}", room.cut(asked, MOST_PROMPT, whole("messages_json")))

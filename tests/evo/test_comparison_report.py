@@ -105,7 +105,7 @@ class Judged:
 
 def asked(folder: Path, command: str) -> str:
     """The query of a printed command."""
-    found = re.fullmatch(r"evo sql '(.*)' \"\$\(cat <<'SQL'\n(.*)\nSQL\n\)\"", command, re.DOTALL)
+    found = re.fullmatch(r"evo sql '?(.*?)'? \"\$\(cat <<'SQL'\n(.*)\nSQL\n\)\"", command, re.DOTALL)
     assert found and found[1] == f"{folder}/**"
     return found[2]
 

@@ -19,6 +19,7 @@ from operators.definition.portable import operator_of
 from operators.definition.spec import Operator, Tensor
 from operators.dtypes import DTYPES, DType, resolve_dtype
 from operators.expression import ExpressionError
+from operators.plan.launch import ResolvedBuffer
 from operators.plan.reading import Plan, ResolvedPlan, parse_plan
 
 FORMAT = 1
@@ -322,10 +323,31 @@ class Called:
                 self.arrays[tensor.name] = library.empty(shape, package.element(tensor).name, self.device)
                 views[tensor.name] = library.view(self.arrays[tensor.name])
         package.check(views)
-        self.addresses = {name: view.address for name, view in views.items()}
+        self._library = library
+        self._scratch: dict[str, Any] = {}
+        self._addresses = {name: view.address for name, view in views.items()}
         self._outputs = [self.arrays[tensor.name] for tensor in operator.outputs]
+
+    def addresses_with(self, buffers: Iterable[ResolvedBuffer]) -> dict[str, int]:
+        """The addresses of all tensors, and of these buffers, which are made and live as long as this object."""
+        self._scratch = {b.name: self._library.empty((b.bytes,), "uint8", self.device) for b in buffers}
+        return self._addresses | {name: self._library.view(array).address for name, array in self._scratch.items()}
 
     @property
     def result(self) -> Any:
         """The one output, or all of them in the order of the signature."""
         return self._outputs[0] if len(self._outputs) == 1 else tuple(self._outputs)
+
+
+class PackagedKernel:
+    """A kernel that can be called: `y = kernel(x)`, or `kernel(x, out=y)`.
+
+    Inputs come in the order of `inputs`. Outputs are made where `out` names none. Dims that no shape tells are said by
+    name. It raises CallError, a ValueError, for arrays that the kernel was not made for.
+    """
+
+    def __init__(self, package: Package) -> None:
+        """`package` is where everything about it stands."""
+        self.package = package
+        self.inputs = tuple(tensor.name for tensor in package.operator.inputs)
+        self.outputs = tuple(tensor.name for tensor in package.operator.outputs)
