@@ -14,7 +14,7 @@ MOST_SWALLOWING = 6
 LEAST_DOCUMENTED = 95
 """Percent."""
 MOST_MODULES = 18
-"""In one folder."""
+"""Modules in one folder."""
 MOST_AT_ROOT = 16
 """Modules that stand in evo/ itself."""
 MOST_NAMESAKES = 10

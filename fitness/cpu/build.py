@@ -52,14 +52,15 @@ FLAGS = (
     "-fno-exceptions", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fmax-errors=5",
     "-fdiagnostics-color=never",
 )  # fmt: skip
-"""No -ffast-math: kernels keep NaN, infinity and the order of their own sums."""
+"""Flags of kernels, without -ffast-math: kernels keep NaN, infinity and the order of their own sums."""
 HEADERS = "#include <cstddef>\n#include <type_traits>\n#include <utility>\n#include <math.h>\n"
 """Those of the prelude and the shim come first, out of reach of anything that a kernel defines."""
 LINK_FLAGS = (
     "-shared", "-nostartfiles", "-fopenmp", "-Wl,-z,defs", "-Wl,--as-needed", "-Wl,-z,relro", "-Wl,-z,now",
     "-Wl,-z,noexecstack", "-Wl,-z,text", "-Wl,--hash-style=sysv", "-Wl,--build-id=none",
 )  # fmt: skip
-"""Without the compiler's own code for the beginning and the end of a library, which nothing here would run."""
+"""Flags of the linker, without the compiler's own code for the beginning and the end of a library, which nothing here
+would run."""
 LIBRARIES = ("-lmvec", "-lm")
 LINKED, FILE = "kernel.so", "kernel.cpp"
 MAX_PREPROCESSED_BYTES = 32 << 20
@@ -69,7 +70,8 @@ COMPILE_TIMEOUT_S = COMPILE_LIMIT_S["cpu"]
 LISTING_BYTES = 4 << 20
 """Most disassembly that is read; a hundred times what kernels have."""
 KEPT = 64 + 4 * (os.cpu_count() or 1)
-"""More than are waited for, or compared with, at one time; what comes back later is compiled again."""
+"""Number of builds that are kept: more than are waited for, or compared with, at one time. Others are compiled
+again."""
 METADATA = ".build"
 SHIM = Path(__file__).with_name("shim.hpp")
 VIRTUAL = """extern "C" __attribute__((noreturn)) void __cxa_pure_virtual() { __builtin_trap(); }

@@ -1,4 +1,4 @@
-"""Which cores a kernel is timed on, so that neither the search nor another timing disturbs it.
+"""Choice of the cores that a kernel is timed on, so that neither the search nor another timing disturbs it.
 
 A group of cores belongs to some workers: what they compile, verify and time stays on it, and its lock gives a timing
 the whole group. One core is left to the search itself where there are enough.
@@ -21,7 +21,7 @@ INSTRUCTION_SETS = (
 """Names of instruction sets as /proc/cpuinfo has them."""
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 SPARE_FROM = 4
-"""With so many cores or more, one is kept free of timings."""
+"""Number of cores from which one is kept free of timings."""
 
 
 def groups(threads: int, available: Sequence[int]) -> list[tuple[int, ...]]:

@@ -32,7 +32,8 @@ INSTRUCTIONS: dict[str, dict[str, str]] = {
 ASKED = re.compile(r"omp_get_(?:max_threads|num_procs|thread_limit|dynamic|nested)_?")
 _TEAM = re.compile(r"GOMP_(?:parallel|task|taskloop)\w*")
 _HANDED = {name: re.compile(rf"%(?:[er]?{name}|{name[0]}[lh]{'|dil' * (name == 'di')})\b") for name in ("di", "dx")}
-"""Where the OpenMP library takes what a team is to run, and what copies the arguments of a task."""
+"""Registers in which the OpenMP library takes the function that a team is to run, and the one that copies a task's
+arguments."""
 _LOADED = re.compile(r"(?:lea|mov)q? [^,]*(?:\(%rip\))?,%(r\w+)")
 _COPIED = re.compile(r"movq? %(r\w+),%(r\w+)$")
 _KEPT = re.compile(r"(?:push|pop)q? ")

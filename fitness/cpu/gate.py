@@ -115,7 +115,7 @@ ON_CPU = Allowance(
     advice=": a kernel may use mathematics, memcpy and its kin, and OpenMP; scratch memory is a [[buffer]] of the plan",
 )
 _ORDINARY = frozenset((_PROGBITS, _NOBITS, 14, 15, 16))
-"""With the types of the loader's own lists."""
+"""Ordinary types of sections, those of the loader's own lists among them."""
 MAX_OBJECT_BYTES = 64 << 20
 MAX_SECTIONS = 4096
 MAX_ENTRIES = 1 << 16

@@ -82,10 +82,10 @@ class Segment:
     """Bytes that are mapped together."""
 
     address: int
-    """From the beginning of the image, like every address here."""
+    """Address from the beginning of the image, like every address here."""
     bytes: int
     offset: int
-    """In the file."""
+    """Offset in the file."""
     file_bytes: int
     """The rest is zero."""
     protection: int
@@ -110,7 +110,7 @@ class Image:
     alignment: int
     segments: tuple[Segment, ...]
     sealed: int
-    """Below this address nothing stays writable once its relocations are done."""
+    """Address below which nothing stays writable once its relocations are done."""
     imports: tuple[str, ...]
     relocations: tuple[tuple[int, int, int], ...]
     """(address of a word, number of its import or -1 for the image itself, what is added)."""

@@ -19,7 +19,7 @@ MEASURE_MS = 1000
 TIMEOUT_S = 30.0
 RETRY_S = 60.0
 QUIET = 0.02
-"""With more than this share of the time spent waiting for a processor, a measurement is not trusted to be the best."""
+"""Largest share of the time spent waiting for a processor in a measurement that is trusted to be the best."""
 FEW_THREADS = 4
 """Number of threads that do not exhaust the memory that they share by much."""
 FLAGS = ("-O3", "-ffp-contract=fast", "-fopenmp")

@@ -72,7 +72,7 @@ class Found:
     """Result of watching a kernel's accesses."""
 
     race: str = ""
-    """Which lines race, in words; empty: none do."""
+    """Lines that race, in words; empty: none do."""
     lack: str = ""
     """Why it told nothing."""
 

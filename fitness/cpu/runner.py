@@ -42,7 +42,8 @@ SEALED = 32
 RUNNER_FLAGS = (
     "-fopenmp", "-pie", "-fPIE", "-Wl,-z,relro,-z,now", "-Wl,-z,noexecstack", "-Wl,--no-as-needed", *LIBRARIES,
 )  # fmt: skip
-"""With the addresses of the C library's functions out of a kernel's reach, and with all libraries that one may call."""
+"""Flags that keep the addresses of the C library's functions out of a kernel's reach, and with all libraries that one
+may call."""
 FAULTS = {
     signal.SIGSEGV: "segmentation fault",
     signal.SIGBUS: "bus error",

@@ -46,7 +46,7 @@ HOT_LINES = 5
 HOT_SHARE = 0.05
 LINE_BYTES = 64
 SIMULATED_VECTORS = ("-mavx2", "-mfma") if platform.machine() == "x86_64" else ()
-"""In place of -march=native: valgrind knows no AVX-512."""
+"""Flags in place of -march=native: valgrind knows no AVX-512."""
 LIBRARY = "kernel.so"
 SOURCE = "kernel.cpp"
 KERNEL = "kernel"

@@ -51,7 +51,8 @@ CLOCK_SETTINGS = 2
 WATCHED_WORK = 1_000_000
 """Operations plus bytes of the largest shape on which a kernel is watched for races, some hundred times slower."""
 WATCHED_SHAPES = 8
-"""Such shapes at most, of all sizes: what is uneven is found on small ones, what takes many threads on large ones."""
+"""Most shapes that are watched, of all sizes: what is uneven is found on small ones, what takes many threads on large
+ones."""
 DEEP_EVERY = 4
 """One of so many calls, whatever it is for, runs on stacks that are poisoned as far as they go."""
 
@@ -296,7 +297,7 @@ class CpuSession:
         self._device = device
         self._runner = runner
         self._prepared = prepared
-        """None: the vendor's library."""
+        """Prepared kernel; None: the vendor's library."""
         self._oracle = oracle
         self._loaded = loaded
         self._slots: dict[int, tuple[Question, Region]] = {}

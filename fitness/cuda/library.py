@@ -31,7 +31,8 @@ _cuda: Any = torch.cuda
 AHEAD_CYCLES = 200_000
 """The device waits so long at least before the clock starts, while the call is queued."""
 CYCLES_PER_NS = 3.0
-"""More than any device's clock makes, so that a call which Python queues is queued before its clock starts."""
+"""Cycles per nanosecond, more than any device's clock makes, so that a call which Python queues is queued before its
+clock starts."""
 MOST_AHEAD_CYCLES = 60_000_000
 FLUSH_L2_SIZES = 2.4
 

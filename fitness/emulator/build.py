@@ -1,4 +1,4 @@
-"""From a CUDA kernel file to a shared object that `fitness/cpu/runner.cpp` maps, beside the runtime that it calls.
+"""Builds of a CUDA kernel file: a shared object that `fitness/cpu/runner.cpp` maps, beside the runtime that it calls.
 
 g++ compiles the very text that NVRTC gets, prelude included, behind headers that stand in for CUDA.
 """

@@ -1,4 +1,4 @@
-"""Which launches of a plan happen on which shapes, and small shapes that take the routes of large ones.
+"""Routes: the launches of a plan that happen on a shape, and small shapes that take the routes of large ones.
 
 A route is never forced: its condition may be what makes it right. What a kernel says to do on a workload is tried on
 the smallest shape that its own conditions send the same way, whose sizes leave the same remainders as the workload's.
@@ -32,7 +32,7 @@ MOST_REPEATS = 64
 MOST_TERMS = 10_000
 """Most terms of all conditions of a plan, repeats included, for which routes are looked for."""
 GRID = 1.15
-"""Between sizes that are tried."""
+"""Ratio between sizes that are tried."""
 SEARCH_S = 3.0
 """Longest search for small shapes."""
 WIDE, NARROW = 64, 8

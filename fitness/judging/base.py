@@ -40,7 +40,7 @@ class DeviceInfo:
     """The device that kernels run on, as prompts and plans know it."""
 
     name: str
-    """In words, with the figures that a programmer of kernels asks for first."""
+    """Name in words, with the figures that a programmer of kernels asks for first."""
     facts: Mapping[str, int] = field(default_factory=dict)
     """By the names that expressions of plans have for them (`operators.plan.reading.FACTS`)."""
     details: tuple[str, ...] = ()

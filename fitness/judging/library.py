@@ -33,9 +33,9 @@ from operators.identity import digest
 from operators.libraries import LIBRARIES, Arrays, LibraryCall
 
 ROUNDS = range(3, 10)
-"""A call is timed so often on every workload at least, and at most."""
+"""Least and most rounds in which a call is timed on every workload."""
 TRIAL_S = 1.0
-"""Between the two, until a call's rounds have taken so long on all workloads, each of which has an equal part."""
+"""Seconds of all workloads' rounds, equal parts each, that end a call's trial between its least and most rounds."""
 HOPELESS = 4.0
 """A call so many times slower on a workload than the fastest so far is not called again there."""
 CLOSE = 1.02
@@ -179,7 +179,7 @@ class TaskLibrary:
         self._inputs = inputs
         self._accept = accept
         self._choice: BaselineChoice | None = None
-        """Where this process made it."""
+        """Choice that this process made."""
 
     @contextmanager
     def baseline(self) -> Iterator[Callable[[], LibraryBaseline]]:

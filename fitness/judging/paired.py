@@ -42,7 +42,7 @@ CERTAIN = 3.0
 MAD_TO_DEVIATION = 1.4826
 """A normal law's standard deviation as a multiple of its median absolute deviation."""
 LEAST_SLACK_NS = 1000.0
-"""Whatever an anchor's vary by: no machine notices the end of a call at once."""
+"""Least slack, whatever an anchor's calls vary by: no machine notices the end of a call at once."""
 OWED_EVERY = 3
 """Each set of company is owed a call for so many rounds before the first look."""
 FIRST_CALLS, LATER_CALLS = 6, 4
@@ -57,9 +57,9 @@ LASTING_SHARE = 0.5
 """Share of a variance from which the part of processes ends a measurement: no number of pairs would lessen its error by
 a third."""
 LIBRARY_PAIRS = range(6, 41)
-"""The vendor's library takes part in so many rounds at least, and at most; fewer than six make no 95 % interval."""
+"""Least and most rounds in which the vendor's library takes part; fewer than six make no 95 % interval."""
 LIBRARY_S = 1.5
-"""Between the two it takes part until its calls, checks and cold caches included, have taken so long."""
+"""Seconds of its calls, checks and cold caches included, that end its part between its least and most rounds."""
 
 
 Pairs = list[tuple[float, float]]

@@ -26,7 +26,7 @@ Z_INTERVAL = 1.96
 Z_POWER = 1.645
 """Standard errors between the boundary and a difference that is seen with 95 % probability."""
 LN_RESOLUTION = 1e-4
-"""No standard error is believed below this: the clock and the machine are not better."""
+"""Least standard error that is believed: the clock and the machine are not better."""
 
 
 class RaceResult(StrEnum):
@@ -85,7 +85,7 @@ class ProcessSpread:
     """
 
     fixed_ns: float = 0.0
-    """Whatever the kernel takes: what lies around it between two readings of a clock."""
+    """Part that does not depend on the kernel's time: it lies around the kernel between two readings of a clock."""
     share: float = 0.0
     """Share of the kernel's time: it depends on where its code and its memory happen to lie."""
     outside_ns: float = 0.0

@@ -24,7 +24,7 @@ class Question:
     region: Memory
     """The `in` tensors, for others to map read-only."""
     at_end: bool
-    """Where the region's buffers end."""
+    """Whether the data of the region's buffers end where their pages end."""
 
     @property
     def dims(self) -> Mapping[str, int]:

@@ -68,8 +68,8 @@ FEW_BITS = {"fp64": 12, "fp32": 12, "bf16": 8, "fp16": 3}
 OVERWHELMING = ("huge", "inf", "nan")
 """Special values that hide each other, and all else, where they meet in one result: a draw holds one kind of them."""
 HUGE = {"fp64": 2.0**500, "fp32": 2.0**126, "bf16": 2.0**126, "fp16": 2.0**14}
-"""Far enough below the largest finite number for a difference of two, and in fp64, whose reference has no wider type,
-for a product."""
+"""Large numbers, far enough below the largest finite number for a difference of two, and in fp64, whose reference has
+no wider type, for a product."""
 
 
 @dataclass(frozen=True)

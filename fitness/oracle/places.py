@@ -19,9 +19,9 @@ class Place(Protocol):
     """Flat arrays are whatever `fitness.oracle.bounds.judge` takes of this place: numpy's here, tensors on a GPU."""
 
     target: str
-    """Whose library call is a trusted implementation."""
+    """Target whose library call is a trusted implementation."""
     device: torch.device
-    """Where inputs are drawn and answers computed."""
+    """Device where inputs are drawn and answers computed."""
 
     def region(self, sizes: Mapping[str, int], *, at_end: bool) -> Memory:
         """Memory for the `in` tensors."""

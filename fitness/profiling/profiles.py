@@ -38,7 +38,7 @@ class Profile:
     """Findings on one kernel."""
 
     bottleneck: Bottleneck | None
-    """None when nothing was timed."""
+    """Bottleneck; None when nothing was timed."""
     metrics: tuple[Metric, ...]
     notes: tuple[str, ...]
     """Lines for a prompt or a person, the most telling first; what could not be had is among them."""

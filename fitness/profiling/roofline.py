@@ -29,9 +29,9 @@ class Peaks:
     """Peak rates of one device."""
 
     device: str
-    """In words, for reports."""
+    """Name in words, for reports."""
     read_gb_s: float
-    """From memory, with cold caches; 1e9 bytes per second, like all rates here."""
+    """Rate of reads from memory, with cold caches; 1e9 bytes per second, like all rates here."""
     copy_gb_s: float
     """Bytes read plus bytes written."""
     gflop_s: Mapping[str, float]
@@ -135,7 +135,7 @@ def floor_us(operator: Operator, dims: Mapping[str, int], dtype: str, peaks: Pea
 
 @dataclass(frozen=True)
 class Roofline:
-    """Where an operator stands between memory and arithmetic on one device, for one setting of the dims."""
+    """Position of an operator between memory and arithmetic on one device, for one setting of the dims."""
 
     bytes: int
     """Bytes that a plain algorithm moves, outputs included."""

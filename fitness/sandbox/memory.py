@@ -31,7 +31,7 @@ def around(poison: int) -> int:
 
 @dataclass(frozen=True)
 class Extent:
-    """Where one buffer lies in its region's file."""
+    """Place of one buffer in its region's file."""
 
     offset: int
     """Offset of the first page, in bytes."""

@@ -20,7 +20,7 @@ from operators.identity import digest
 HERE = Path(__file__).parents[1]
 CXX = "g++"
 LEFT_S = 3600.0
-"""No compiler works for so long on one of our own programs."""
+"""Age at which a folder was left behind: no compiler works for so long on one of our own programs."""
 
 
 class ToolchainError(MachineError):

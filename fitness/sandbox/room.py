@@ -22,9 +22,9 @@ GROUPS = (
 
 
 ANSWER_BYTES = 16
-"""For each element of an output: what is expected and what is allowed, in fp64."""
+"""Bytes for each element of an output: what is expected and what is allowed, in fp64."""
 WORKING_BYTES = 24
-"""For each element of inputs and outputs, while a case is drawn and answered: fp64 copies of the one and the other."""
+"""Bytes for each element of inputs and outputs, while a case is drawn and answered: fp64 copies of both."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Footprint:
     held_bytes: int
     """By the inputs of its timed calls and their answers, between verdicts too."""
     working_bytes: int
-    """Beside them, while inputs are drawn and answered."""
+    """Memory beside them, while inputs are drawn and answered."""
 
 
 def footprint(operator: Operator, workloads: Sequence[Workload], dtype: str, sets: int) -> Footprint:

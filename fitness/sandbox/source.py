@@ -48,7 +48,7 @@ class Dialect:
 
     header_allowed: Callable[[str], bool]
     headers: str
-    """In words, for messages."""
+    """Headers in words, for messages."""
     assembly: bool
     """Whether inline assembly is allowed."""
 

@@ -1,4 +1,4 @@
-"""Which of the operators' CUDA kernels compile for an architecture, and what their machine code tells there.
+"""Operators' CUDA kernels that compile for an architecture, and what their machine code tells there.
 
     python -m tests.bench.architectures --arch sm_100a                       # needs no GPU
     python -m tests.bench.architectures --arch sm_100a --nvdisasm nvdisasm   # and NVIDIA's disassembler counts as well

@@ -146,7 +146,7 @@ static X cut(X value, int bits) {  // rounded to so many
 
 @dataclass(frozen=True)
 class Wrong:
-    """Where a kernel's function is replaced: its code, and what stands around the call."""
+    """Replacement of a kernel's function: its code, and what stands around the call."""
 
     code: str
     before: str = ""
@@ -360,7 +360,7 @@ def _as_naive(stage: Pipeline, kernel: Kernel) -> bool:
 
 
 STAGES = ("build", "screen", "full", "confirmed", "in vain", "idle", "exploit")
-"""Where attacks fell; or that marks of earlier calls, all that they counted on, never came."""
+"""Stages at which attacks fell; or that marks of earlier calls, all that they counted on, never came."""
 
 
 @dataclass

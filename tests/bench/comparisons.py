@@ -188,7 +188,7 @@ class Work:
     count: int
     cores: tuple[int, ...]
     deadline: float
-    """On the monotonic clock; no comparison begins after it."""
+    """Deadline on the monotonic clock; no comparison begins after it."""
 
     def carry_out(self, results: Connection) -> None:
         os.sched_setaffinity(0, self.cores)

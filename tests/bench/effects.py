@@ -34,7 +34,7 @@ class World:
     tasks: int = 1
     seeds: int = 3
     arms: int = 3
-    """Beside the reference; only the first of them may be better."""
+    """Arms beside the reference; only the first of them may be better."""
     advantage: float = 0.0
     answers: int = 8
     right: float = 0.3

@@ -93,9 +93,9 @@ class Entry:
     name: str
     right: bool
     replaced: tuple[tuple[str, str], ...] = ()
-    """In the naive kernel."""
+    """Replaced texts of the naive kernel."""
     source: str = ""
-    """In its place."""
+    """Source in its place."""
     workloads: tuple[Workload, ...] = ()
     """The cpu ones where empty."""
 

@@ -57,7 +57,7 @@ KEPT_S = 0.02
 READ_S = 1.0
 """A client that has not read an answer so long after it was sent is taken to have lost it."""
 AIM_S = 0.06
-"""With a model, kills are aimed at the moments between KEPT_S and this after an answer was read."""
+"""Latest moment after an answer was read that kills are aimed at with a model; the earliest is KEPT_S."""
 NEAR_S = 0.1
 AWAKE_S = 120.0
 """Longest time after which a search must ask its model, which it begins to do seconds after its start."""
@@ -71,7 +71,7 @@ class Provider:
         self.marks: dict[int, str] = {}
         """By number of the request, a text that only this answer holds."""
         self.asked_at: dict[int, float] = {}
-        """On the monotonic clock, as `sent_at` and `read_at` of the server."""
+        """Moments on the monotonic clock, like `sent_at` and `read_at` of the server."""
 
     def _answer(self, request: Mapping[str, Any], number: int) -> Reply:
         reply = script(request, number)

@@ -41,7 +41,7 @@ from tests.mutators.llm_server import LlmServer, Reply
 PRICE = Price(input=3.0, output=15.0)
 LATENCY_S = 0.1
 QUIET_S = 0.03
-"""Nothing was read for so long before a kill."""
+"""Time before a kill in which nothing was read."""
 MORE_EVALUATIONS = 120
 """Evaluations that one session may spend beyond the one before."""
 FAULTS = (

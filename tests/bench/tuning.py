@@ -70,7 +70,7 @@ class Table:
 
     kernel: Kernel
     log_speedups: Mapping[tuple[int, ...], float | None]
-    """Over the naive kernel, by the values in the plan's order; None: it failed."""
+    """Log speedups over the naive kernel, by the values in the plan's order; None: it failed."""
 
     @property
     def tune(self) -> Mapping[str, tuple[int, ...]]:

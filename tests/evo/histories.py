@@ -183,7 +183,7 @@ class Outcome:
     """The outcome of a history."""
 
     sessions: tuple[str, ...]
-    """Where each was, and how it ended."""
+    """Progress of each session, and its end."""
     told: int
 
 

@@ -1,4 +1,4 @@
-"""Which leaders are confirmed, in which order, and the time kept for it: on a clock and verdicts of the test."""
+"""Leaders that are confirmed, in which order, and the time kept for it: on a clock and verdicts of the test."""
 
 from __future__ import annotations
 

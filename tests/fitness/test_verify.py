@@ -29,7 +29,7 @@ from tests.choosing import examples, some_slow
 from tests.operators.sampling import SAMPLE
 
 Sum = Callable[[np.ndarray], np.ndarray]
-"""Over the last axis, in the type of its argument."""
+"""A sum over the last axis, in the type of its argument."""
 
 
 def sequential(terms: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Which operators are tested by default: one of a family; the others run with --slow."""
+"""Operators that are tested by default: one of a family; the others run with --slow."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def turns(operator: Operator, number: int, count: int) -> list[str]:
 
 
 NO_LIBRARY: frozenset[str] = frozenset()
-"""No vendor has these, alone or out of a few calls."""
+"""Operators that no vendor has, alone or out of a few calls."""
 NO_FP16 = frozenset({"cross_entropy_loss", "matrix_power", "stencil_2d", "stencil_3d", "triangle_attention"})
 """Their `inputs(...)` knows no such type, and runs that began with it must find it as it was."""
 ASTRA = ("fused_add_rms_norm", "merge_attn_states", "silu_and_mul")

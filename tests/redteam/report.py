@@ -44,9 +44,9 @@ class Row:
     seconds: float
     why: str = ""
     processes_left: int | None = None
-    """For bombs only, like the next one."""
+    """Processes left; for bombs only, like the next one."""
     next_verdict_s: float | None = None
-    """Until a kernel that is judged directly afterwards has its verdict."""
+    """Time until a kernel that is judged directly afterwards has its verdict."""
 
     @property
     def surprising(self) -> bool:

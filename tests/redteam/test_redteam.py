@@ -39,7 +39,7 @@ BRIEF = frozenset((
     "escape/builtin_fork", "library/dlopen", "decoys/clones", "right/axpb_backwards", "bombs/fork_and_hang",
     "bombs/memory",
 ))  # fmt: skip
-"""At least one canary of each class, and a right kernel: these run without --slow."""
+"""Canaries that run without --slow: at least one of each class, and a right kernel."""
 
 
 def marked(entrant: Entrant) -> object:

@@ -1,4 +1,4 @@
-"""From a kernel file to a cubin, what is known of its kernels, and the identity of its code. Needs no GPU."""
+"""Builds: a cubin from a kernel file, what is known of its kernels, and the identity of its code. Needs no GPU."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ template <class F> __device__ const Table<F> parameters = Make<F>::table();
 """
     + OWN_LINES
 )
-"""In front of every translation unit: a table of a kernel's parameters for the cubin, which is read, not run."""
+"""Text in front of every translation unit: a table of a kernel's parameters for the cubin, which is read, not run."""
 
 
 @dataclass(frozen=True)

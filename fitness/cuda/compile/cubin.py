@@ -97,9 +97,9 @@ class ElfSection:
     alignment: int
     """Alignment of its place in memory, in bytes."""
     header_at: int
-    """Where in the file its entry in the table of sections begins."""
+    """Offset in the file of its entry in the table of sections."""
     offset: int
-    """Where in the file its data begins."""
+    """Offset in the file of its data."""
     data: bytes
 
     @property
@@ -135,7 +135,7 @@ class Relocation:
     addend: int
     """Number that is added to the symbol's address, besides the one at the place."""
     entry_at: int
-    """Where in the file the entry lies that says so."""
+    """Offset in the file of the entry that says so."""
 
 
 @dataclass(frozen=True)

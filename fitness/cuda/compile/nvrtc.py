@@ -79,7 +79,7 @@ class CompileJob:
     arch: str
     """sm_90a and the like."""
     folders: tuple[str, ...]
-    """With headers."""
+    """Folders with headers."""
     lines: bool = False
     """Whether the PTX tells which line of which file every instruction came from."""
 

@@ -42,5 +42,5 @@ class ReadOnlyTable:
     """Data that a kernel only reads, by its address: the loader of the cubin keeps it where nothing can write to it."""
 
     offset: int
-    """In the cubin; the eight bytes there take the table's address."""
+    """Offset in the cubin; the eight bytes there take the table's address."""
     data: bytes

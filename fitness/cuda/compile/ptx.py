@@ -50,7 +50,7 @@ class PtxInstruction(NamedTuple):
     """One instruction, without its label and predicate."""
 
     opcode: str
-    """With its modifiers and without blanks: `ld.global.v4.f32`."""
+    """Operation with its modifiers and without blanks: `ld.global.v4.f32`."""
     operands: str
     place: str
     """The last `.loc` in front of it, in the same body; empty: there is none."""
@@ -76,7 +76,7 @@ UNCOMMON: Mapping[str, Callable[[PtxInstruction], bool]] = {
 }
 """Likewise, what few kernels need and none is suspected for."""
 DEVICE_ADDRESSES = range(2**32, 2**49)
-"""Where a number that reaches the brackets of a load or store is taken for an address; offsets are smaller."""
+"""Numbers that are taken for addresses where they reach the brackets of a load or store; offsets are smaller."""
 _OPERAND = re.compile(r"%?[A-Za-z_$][\w$]*+")
 _ADDRESSING = re.compile(r"(?:mov|cvta(?:\.to)?(?:\.global)?|add|sub|or|mad\.(?:wide|lo)|shl)\.[usb]\d+")
 _NUMBER = re.compile(

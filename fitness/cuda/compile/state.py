@@ -60,7 +60,7 @@ _SPECIAL, _TIMES, _TO_UNIFORM, _RESTORE = 0x805, 0x824, 0x2CA, 0x353
 _CLUSTER_SIZE, _CLUSTER_WORDS_BYTES = 0x8A, 0xA0
 """The special register SR_CgaSize, and by how much it moves what is read of the driver's words on clusters."""
 _PARAMETERS_BEGIN = 0x380
-"""In bank 0, of compute capability 10; the driver's words lie in front of them."""
+"""Beginning of the parameters in bank 0, of compute capability 10; the driver's words lie in front of them."""
 _ALWAYS = 7
 """The predicate of an instruction that is not skipped."""
 _BARRIER = 0xB1D

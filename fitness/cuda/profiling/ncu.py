@@ -83,7 +83,7 @@ class Part:
     place: int = 0
     """Its place among those of the call."""
     sampled: Sampled | None = None
-    """Where its warps waited; None where that is not known."""
+    """Stalls of its warps; None where they are not known."""
 
     def get(self, name: str, default: float = 0.0) -> float:
         """A metric's value; `default` where the device has none."""

@@ -27,7 +27,7 @@ COUNTABLE_US = 50_000.0
 
 @dataclass(frozen=True)
 class RooflinePosition:
-    """Where the timings of one kernel lie under the roofline."""
+    """Position of the timings of one kernel under the roofline."""
 
     timings: tuple[tuple[Roofline, Timing], ...]
     dtype: str

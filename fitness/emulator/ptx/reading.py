@@ -130,7 +130,7 @@ MAX_DEPTH = 16
 """Most blocks within blocks."""
 _NAME = r"[%$A-Za-z_][\w$%]*"
 _PLACE = "\N{SECTION SIGN}"
-"""In front of an operand's number, where the text of an asm statement has `%`; PTX has no such character."""
+"""Character in front of an operand's number, where the text of an asm statement has `%`; PTX has no such character."""
 MAX_REGISTERS = 4096
 """Most registers that one statement declares."""
 _COMMENT = re.compile(r"//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?")

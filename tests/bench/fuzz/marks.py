@@ -37,7 +37,7 @@ SLED_BYTES = 4096
 
 
 class Marks:
-    """Where marks appear."""
+    """Places where marks appear."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "mark"
