@@ -32,7 +32,7 @@ MEMORY_BYTES = 16 * GIB
 """Address space, guard ranges and shared buffers included."""
 CPU_LIMIT_S = 600
 GRACE_S = 5.0
-"""By so much longer than the kernel may the runner take to say that it did not finish."""
+"""Time beyond the kernel's limit that the runner may take to say that it did not finish."""
 STACK_BYTES = 8 << 20
 STACK_POISONED, STACK_POISONED_DEEP = 64 << 10, 7 << 20
 POISON_BYTES = 1 << 20

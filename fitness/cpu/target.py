@@ -54,7 +54,7 @@ WATCHED_SHAPES = 8
 """Most shapes that are watched, of all sizes: what is uneven is found on small ones, what takes many threads on large
 ones."""
 DEEP_EVERY = 4
-"""One of so many calls, whatever it is for, runs on stacks that are poisoned as far as they go."""
+"""Number of calls, of whatever kind, to one that runs on stacks which are poisoned as far as they go."""
 
 
 @dataclass(frozen=True)

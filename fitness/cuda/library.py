@@ -29,7 +29,7 @@ from operators.libraries import LibraryCall
 
 _cuda: Any = torch.cuda
 AHEAD_CYCLES = 200_000
-"""The device waits so long at least before the clock starts, while the call is queued."""
+"""Least cycles that the device waits before the clock starts, while the call is queued."""
 CYCLES_PER_NS = 3.0
 """Cycles per nanosecond, more than any device's clock makes, so that a call which Python queues is queued before its
 clock starts."""

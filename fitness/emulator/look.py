@@ -23,9 +23,9 @@ from operators.kernel import Kernel
 from operators.plan.reading import Plan
 
 LOOK_S, LOOK_SHAPES = 15.0, 4
-"""Shapes are begun in so many seconds, and so many hidden ones at most; routes come on top."""
+"""Seconds in which shapes are begun, and most hidden ones; routes come on top."""
 WALK_S, WALK_SETTINGS, WALK_SHAPES = 10.0, 8, 3
-"""Other settings of tunables are begun in so many seconds, so many at most, each on so many of the shapes."""
+"""Seconds in which other settings of tunables are begun, most of them, and shapes that each is tried on."""
 QUICK_S = 2.0
 """Longest time of a shape that other settings are run on."""
 CONTROL_S = 5.0

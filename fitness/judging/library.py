@@ -37,9 +37,9 @@ ROUNDS = range(3, 10)
 TRIAL_S = 1.0
 """Seconds of all workloads' rounds, equal parts each, that end a call's trial between its least and most rounds."""
 HOPELESS = 4.0
-"""A call so many times slower on a workload than the fastest so far is not called again there."""
+"""Factor over the fastest call so far on a workload from which a slower one is not called again there."""
 CLOSE = 1.02
-"""Calls that take no more than so many times the least time are told apart by noise, as two names of one kernel."""
+"""Factor over the least time up to which calls are told apart by noise alone, as two names of one kernel."""
 DISTRIBUTIONS: Mapping[str, tuple[str, ...]] = {
     "torch": ("torch",), "numpy": ("numpy",), "scipy": ("scipy",),
     "cupy": ("cupy-cuda13x", "cupy-cuda12x", "cupy-cuda11x", "cupy"),

@@ -32,7 +32,7 @@ from fitness.oracle.cases import Case
 from operators.errors import OperatorError
 
 HOPELESS = 5.0
-"""A kernel so many times slower than its anchor in both of two samples is not sampled further."""
+"""Factor by which a kernel must be slower than its anchor in both of two samples not to be sampled further."""
 CLOCK_SLACK_NS = 50_000
 CLOCK_SLACK_SHARE = 0.02
 """Share of a call's time that may be seen beside its clock, over that of an anchor's call, before the kernel is
@@ -44,11 +44,12 @@ MAD_TO_DEVIATION = 1.4826
 LEAST_SLACK_NS = 1000.0
 """Least slack, whatever an anchor's calls vary by: no machine notices the end of a call at once."""
 OWED_EVERY = 3
-"""Each set of company is owed a call for so many rounds before the first look."""
+"""Number of rounds before the first look for which each set of company is owed a call."""
 FIRST_CALLS, LATER_CALLS = 6, 4
 """Calls on new inputs at least, and on inputs that were seen as often before, that are held against each other."""
 RECALL_GAIN = 1.1
-"""A kernel whose slowest call on known inputs is by so much faster than its fastest on new ones remembers."""
+"""Factor by which the slowest call on known inputs is faster than the fastest on new ones in a kernel that
+remembers."""
 COMPANY_SHARE = 0.1
 """Share of all other rounds in which a candidate is called on company as well."""
 SEALED_SHARE = 0.15

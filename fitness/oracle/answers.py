@@ -33,7 +33,7 @@ from operators.errors import OperatorError
 WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int32}
 """By the bytes of an element, as what its bits are compared: nothing that fp64 does not hold."""
 PERTURBATION = {"fp64": 2.0**10}
-"""By accumulator: so many roundoffs, of which one is meant, show beside the reference's own; else one."""
+"""Number of roundoffs, of which one is meant, that show beside the reference's own, by accumulator; else one."""
 
 
 @dataclass

@@ -32,7 +32,7 @@ REFERENCE_SLACK = {"fp64": 2.0}
 LINEAR_FAMILIES = ("scaled", "structured", "integers", "few", "specials", "mixture")
 """Equal terms make every rounding of a sum go the same way: the bound then grows with K, not with its root."""
 FEW_TERMS = 16
-"""Up to so many terms the bound grows with K for all inputs: roundings are too few to cancel reliably."""
+"""Number of terms up to which the bound grows with K for all inputs: roundings are too few to cancel reliably."""
 USUAL_CHAIN = 2**12
 """Number of terms up to which the usual error grows with their root, as that of sums of blocks does."""
 COARSE_DRIFT = 1 / 16
@@ -53,14 +53,14 @@ SPLIT_LEAN = 1 / 16
 lose 1/19 where terms have one sign, three in one accumulator three times that. Again four times as much is granted."""
 SMALLEST_SUBNORMAL = {"fp64": 2.0**-1074, "fp32": 2.0**-149, "fp16": 2.0**-24, "bf16": 2.0**-133}
 EXACT_HEADROOM = 64
-"""Sums of integers must stay so far below what the accumulator holds, for algorithms such as Strassen's."""
+"""Factor by which sums of integers must stay below what the accumulator holds, for algorithms such as Strassen's."""
 
 MEASURED_FACTOR = 4.0
-"""A `measured` bound is so many times the largest error of the trusted implementations, relative to S, ..."""
+"""A `measured` bound as a multiple of the largest error of the trusted implementations, relative to S, ..."""
 MEASURED_LEAST = 4.0
-"""... of which at least so many roundoffs are granted (two units in the last place, as vector math has them), ..."""
+"""... ... the least of it in roundoffs (two units in the last place, as vector math has them), ..."""
 MEASURED_MOST = 16.0
-"""... and at most so many times the error of a plain sum: what errs more is no measure."""
+"""... ... and the most of it as a multiple of the error of a plain sum: what errs more is no measure."""
 
 RMS_LIMIT = {"fp64": 4.0, "fp32": 4.0, "fp16": 1.5, "bf16": 1.5}
 """By output type. Vector math with errors of 4 ulp is legal, so that fp32 and fp64 get more."""

@@ -49,8 +49,8 @@ from operators.relations import Relation
 SECOND_DRAWS = 8
 """Inputs on which the rms of trusted implementations is looked at again before a kernel fails by it."""
 NEARBY = (2.0**-7, 2.0**-5)
-"""By so much of their size these are smaller than the first, all elements of a tensor alike: every rounding is another
-one, while ties, order and zeros stay."""
+"""Share of their size by which these are smaller than the first, all elements of a tensor alike: every rounding is
+another one, while ties, order and zeros stay."""
 
 
 class Oracle:

@@ -51,9 +51,9 @@ SETS = ("realistic", "published")
 LIBRARY = "library"
 HIDDEN_SHAPES = 4
 SILENCE_S = 60.0
-"""A child that says nothing for so long hangs."""
+"""Time after which a silent child is taken to hang."""
 SAMPLES, SAMPLES_S, LEAST_SAMPLES = 9, 0.15, 3
-"""Timed calls of each kernel on one size: so many, or fewer that take so long together."""
+"""Timed calls of each kernel on one size, the seconds after which fewer are enough, and the fewest."""
 CHECKED_ELEMENTS = 1 << 24
 """Every timed output is looked at if it is smaller; of larger ones the first."""
 NEAREST = 5

@@ -53,9 +53,9 @@ RECOVERY_S = 180.0
 """Longest time after which a search must tell something new once an actor was killed."""
 MUST_BE_ZERO = ("rows_lost", "evaluated_twice", "processes_left", "searches_stuck", "answers_lost")
 KEPT_S = 0.02
-"""An answer that was read so long before a kill must be there after it."""
+"""Age of a read answer, at a kill, from which it must be there afterwards."""
 READ_S = 1.0
-"""A client that has not read an answer so long after it was sent is taken to have lost it."""
+"""Time after which an answer that a client has not read is taken to be lost."""
 AIM_S = 0.06
 """Latest moment after an answer was read that kills are aimed at with a model; the earliest is KEPT_S."""
 NEAR_S = 0.1

@@ -47,7 +47,7 @@ START_S = 60.0
 """The same of a session that has to begin first, with a cluster perhaps."""
 SAMPLE_S = 5.0
 GONE_S = 15.0
-"""Within this time processes end whose search has ended."""
+"""Time within which processes end whose search has ended."""
 MUST_BE_ZERO = ("rows_lost", "answers_lost", "judged_twice", "stuck", "processes_left", "files_left", "tracebacks")
 Undo = Callable[[], None]
 

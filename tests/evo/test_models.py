@@ -35,7 +35,7 @@ from tests.mutators.llm_server import LlmServer, Reply, Script
 
 ROOT = Path(__file__).parents[2]
 HANGS_S = 600.0
-"""A search that takes so long waits for what never comes."""
+"""Longest search; one that takes longer waits for what never comes."""
 OPERATOR = str(ROOT / "tests" / "data" / "axpb")
 
 

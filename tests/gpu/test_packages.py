@@ -29,7 +29,7 @@ SLACK = 0.02
 FLUSH_BYTES = 256 << 20
 ROUNDS = 30
 AHEAD_CYCLES = 1_000_000
-"""The device waits so long, some hundred microseconds, while a call is queued."""
+"""Cycles that the device waits, some hundred microseconds, while a call is queued."""
 
 
 @pytest.mark.slow

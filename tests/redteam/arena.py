@@ -75,7 +75,8 @@ TIMING_BUDGET_S = 0.1
 COMPILE_TIMEOUT_S = 8.0
 """Likewise: timed samples are taken and checked as ever, but only as many as the first look needs."""
 TRIES = 3
-"""Who hides work from the clock is quarantined every time, who ends late on a busy machine is not."""
+"""Verdicts of one kernel: one that hides work from the clock is quarantined every time, one that ends late on a busy
+machine is not."""
 
 NAMED = {
     "INCLUDE": r"#.*include|%:include|#import|include_next|__has_include|raw string",

@@ -22,7 +22,7 @@ FIRST_ADDRESS = 1 << 46
 """Address of the first block, far from where the driver itself puts things. Blocks follow each other from here on, in
 every runner alike: by where buffers lie in the address space alone a kernel can be half as fast again."""
 KEPT_FREE_BYTES = 4 << 30
-"""Blocks that are in no use stay allocated up to so much: making one takes as long as a small check."""
+"""Most memory of unused blocks that stay allocated: making one takes as long as a small check."""
 KEPT_FREE = 256
 """Most blocks that are kept, since each holds a file open."""
 WIPED = 0xA5

@@ -30,11 +30,11 @@ ANSWER_BYTES = 1 << 20
 START_TIMEOUT_S = 60.0
 SETUP_TIMEOUT_S = 30.0
 GRACE_S = 5.0
-"""By so much longer than the kernel may the runner take to say that it did not finish."""
+"""Time beyond the kernel's limit that the runner may take to say that it did not finish."""
 IDLE_BLOCKS = 32
 """Most blocks that a runner keeps mapped though no slot uses them: the next check's are likely among them."""
 IDLE_BYTES = 1 << 30
-"""And so many bytes in them, which the device cannot have back meanwhile."""
+"""Most bytes in them, which the device cannot have back meanwhile."""
 KEPT_IDLE_BYTES = 256 << 20
 """The same of a runner that waits for its next candidate."""
 READABLE = ":".join(("/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/proc", "/sys", "/dev/null"))
