@@ -173,7 +173,7 @@ def place(operator: Operator, task: Task, *, workload_set: str, folder: Path) ->
     from fitness.judging.pipeline import Pipeline
 
     if task.target == "cuda" and present_target([task.target]) != task.target:
-        from fitness.emulator.admission import EmulatedPlace
+        from fitness.emulator.look import EmulatedPlace
 
         return EmulatedPlace(operator, task.dtype, folder)
     stage = fitness(operator, task, workload_set=workload_set, folder=folder)
