@@ -326,7 +326,7 @@ async def _search(
 ) -> str:
     build = folder / BUILD_FOLDER
     shutil.rmtree(build, ignore_errors=True)
-    build.mkdir(exist_ok=True)  # whoever tries drafts out beside the search may have made it just now
+    build.mkdir(exist_ok=True)  # a process that tries out drafts beside the search may have made it just now
     pool = backend.pool(config, build)  # first of all: its workers load what they need while the store opens
     try:
         with opening as store:

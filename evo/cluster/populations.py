@@ -105,7 +105,7 @@ class RemotePopulations:
     def learn(self, task: Task, method: str, *arguments: Any) -> None:
         """A strategy's state goes on by one step; calls arrive in order, and the driver does not wait for them."""
         past = self._of(task)
-        past.unstored.clear()  # whoever tells what became of requests has stored them
+        past.unstored.clear()  # the driver has stored requests whose outcome it tells
         if method == "hear":
             past.heard.append((past.steps, *arguments))
         else:

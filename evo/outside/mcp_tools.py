@@ -160,7 +160,7 @@ class Studio:
         try:
             out, said = await process.communicate()
         finally:
-            if process.returncode is None:  # nobody waits for it any more
+            if process.returncode is None:  # no call waits for it any more
                 process.kill()
         if process.returncode:
             return Result(bounded(said.decode(errors="replace").strip()), failed=True)

@@ -162,7 +162,7 @@ def _answered_in(inbox: Inbox) -> set[str]:
     for file in inbox.files():
         try:
             lines = inbox.lines(file)
-        except OSError:  # it was taken just now, or nobody can
+        except OSError:  # it was taken just now, or cannot be
             continue
         for _, line in lines:
             try:

@@ -115,7 +115,7 @@ def _asset(name: str) -> str:
 OBEYED = re.compile(
     r"[&<>\"`*{}\[\]#!|~^$@\\]"
     r"|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])"  # within a word it is only that
-    r"|:(?=/)|(?<=www)\."  # links that nobody wrote as such
+    r"|:(?=/)|(?<=www)\."  # links that were not written as such
     r"|^[-+=](?=\s)|^\d+[.)](?=\s)"  # lists and headings
 )
 LONGEST = 300

@@ -373,7 +373,7 @@ def server(watched: Watched, host: str, port: int | None) -> ThreadingHTTPServer
 
     class Server(ThreadingHTTPServer):
         address_family = family
-        block_on_close = False  # whoever is still reading does not keep us
+        block_on_close = False  # readers that are not done do not keep us
 
         def server_bind(self) -> None:
             """Bind like any TCP server, without the look-up of the address's name in DNS, which may take seconds."""

@@ -423,7 +423,7 @@ class Store:
 
     def _fresh_snapshot(self) -> Path:
         last, began_s = self._snapshot, time.monotonic()
-        # One that was made before the first commit, which says what the run is, serves nobody for long.
+        # One that was made before the first commit, which says what the run is, serves no reader for long.
         is_young = last is not None and last.commits > 0 and last.is_young(began_s)
         if last and last.path.exists() and (last.commits == self._commits or is_young):
             return last.path

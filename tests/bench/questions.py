@@ -241,7 +241,7 @@ def played(seed: int, count: int) -> Counts:
             individual = world.answer(flying.pop(order.randrange(len(flying))))
             watcher.told(individual)
             strategy.tell(individual)
-    watcher.counts.repeated.clear()  # nobody writes any words here
+    watcher.counts.repeated.clear()  # no model writes any words here
     return watcher.counts
 
 

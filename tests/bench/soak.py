@@ -379,7 +379,7 @@ class Soak:
                 if self.process.returncode == 0:
                     break
                 self.counts["sessions_ended_unwanted"] += not fault.ends
-                told = max(told, self.told())  # nobody writes now
+                told = max(told, self.told())  # no session writes now
                 self.go_on()
             found = moved_s if moved_s is not None else self.await_progress(told, limit_s)
             if self.process.poll() is None:

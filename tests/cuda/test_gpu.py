@@ -124,7 +124,7 @@ def test_who_holds_its_inputs_needs_less_room_than_who_will_draw_them(shared: Gp
     shared.make_room(tasks[0])
     assert all(task.resident for task in tasks)
     tasks[0].forget()
-    memory.leaving = 0  # and somebody else takes it
+    memory.leaving = 0  # and another process takes it
     shared.make_room(tasks[0])
     assert sum(task.resident for task in tasks) == 6
 

@@ -36,7 +36,7 @@ from operators.kernel import Kernel
 from tests.mutators.llm_server import LlmServer, Reply, Script
 
 MODEL = "openai/scripted"
-patch.dict("evo.config.STRATEGIES", {"asking": f"{__name__}:Asking"}).start()  # for whoever imports this
+patch.dict("evo.config.STRATEGIES", {"asking": f"{__name__}:Asking"}).start()  # for all that import this
 FENCE = "```cpp\n"
 """Text that a kernel file in an answer begins with."""
 

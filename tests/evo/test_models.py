@@ -92,7 +92,7 @@ def test_an_answered_call_survives_kill_9_and_is_not_paid_again(tmp_path: Path) 
     asyncio.run(killed_and_resumed())
     answered = rows(folder, "select cache_key, count(*) as n from llm_calls where status <> 'failed' group by all")
     assert all(row["n"] == 1 for row in answered)
-    # Three calls at once: no more than those can have been answered without anybody to hear it, and they are counted.
+    # Three calls at once: no more than those can be answered without a reader, and they are counted.
     assert len(answered) <= len(paid) <= len(answered) + 3
     spent = model_costs(folder)
     assert spent and bool(spent.lost_tokens) == bool(

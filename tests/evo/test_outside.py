@@ -111,7 +111,7 @@ def test_what_was_told_while_no_search_runs_counts_in_the_next_session(tmp_path:
     session(folder, made)
     keys = {question.cache_key for question in open_questions(folder)}
     assert tell(folder, answer(open_questions(folder)[0])).answers == 1
-    assert len(open_questions(folder)) == 6  # one is answered, though nobody has heard it
+    assert len(open_questions(folder)) == 6  # one is answered, though no search has read it
     session(folder, made, stop_after=2)
     assert len(rows(folder, "select * from llm_calls")) == 1
     session(folder, made)
