@@ -47,7 +47,7 @@ class Verdict:
     level: str
     """screen, full or confirmed; only the last one is reported as a result."""
     flagged: str | None
-    """What is legal and suspicious about the kernel, in words; None: nothing."""
+    """Suspicions about the kernel, which is legal, in words; None: none."""
     speedup: float | None
     """Baseline time / kernel time, geometric mean over workloads."""
     speedup_low: float | None
@@ -108,7 +108,7 @@ class StoredKernel:
     values: dict[str, int]
     """The values of its tunables; with them as defaults it is `text`."""
     origin: Ancestor | None
-    """How it came to be; None for a draft that was never handed in."""
+    """Its origin; None for a draft that was never handed in."""
     verdict: Verdict | None
     profile: Profile | None
     diff: str
@@ -439,7 +439,7 @@ class Run(Several):
 
     @contextmanager
     def _reading(self) -> Iterator[Read]:
-        """What answers several questions about one state of the run."""
+        """Opens the run to answer several questions about one state of it."""
         with nullcontext(self._connection) if self._connection else open_reader(self.folder) as connection:
             yield lambda sql, params: _answered(connection, sql, params, READ_S).to_pylist()
 

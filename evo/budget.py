@@ -110,8 +110,9 @@ TICK_S = 1.0
 
 
 ROOM_S = 3600.0
-"""How long a full disk is waited for: what makes room at night by itself, such as the rotation of logs and the clearing
-of caches, comes within the hour. Who has to be woken for it comes in the morning, and has the machine free by then."""
+"""Longest wait for a full disk, in seconds: room that is made at night by itself, such as by the rotation of logs and
+the clearing of caches, is there within the hour. A person who has to make it comes in the morning, and has the machine
+free by then."""
 FORGOTTEN_S = 60.0
 """After so long without a question whether to wait, the next question begins another wait."""
 
@@ -133,7 +134,7 @@ class RunClock:
         self.limit_s = limit_s
         self.began = now() if began is None else began
         self.earlier_s = 0.0
-        """What earlier sessions took."""
+        """Seconds that earlier sessions took."""
 
     @property
     def spent_s(self) -> float:
@@ -159,7 +160,7 @@ class RunClock:
         return max(self.closing_s - OVERRUN * self.limit_s, 0.0)
 
     def tick_s(self, until_s: float) -> float:
-        """How long to wait for something to happen until the clock is looked at again; `until_s` to a known moment."""
+        """The longest wait for something to happen until the clock is looked at again; `until_s` to a known moment."""
         return min(TICK_S, max(until_s, 0.05))
 
 

@@ -53,7 +53,7 @@ class Survivor:
 
     @property
     def told(self) -> str:
-        """What its author should look at."""
+        """Advice to its author."""
         if self.differs:
             return "its results differ from the naive kernel's, all within the error bound: is the bound too wide?"
         if self.differs is None:
@@ -65,7 +65,7 @@ class Survivor:
 
 @dataclass
 class TaskCheck:
-    """What was found of one task's naive kernel, and of mutants of it."""
+    """Findings on one task's naive kernel, and on mutants of it."""
 
     task: str
     runs_on: str
@@ -78,7 +78,7 @@ class TaskCheck:
     """The largest error, as a multiple of the error allowed."""
     library_lack: str = ""
     mutants: int = 0
-    """How many mutants were run; those below are no part of it."""
+    """Number of mutants that were run; those below are no part of it."""
     refused: int = 0
     no_program: int = 0
     same_program: int = 0
@@ -107,7 +107,7 @@ class TaskCheck:
 
 @dataclass
 class Report:
-    """What `evo check` found."""
+    """Findings of `evo check`."""
 
     operator: str
     folder: str
@@ -122,7 +122,7 @@ class Report:
 
 @dataclass(frozen=True)
 class _Terms:
-    """What holds for every task of a check."""
+    """Terms that hold for every task of a check."""
 
     limit_s: float
     """For the mutants of one target."""
@@ -171,7 +171,7 @@ def _shapes(operator: Operator) -> str:
 
 
 def _notes(operator: Operator) -> Iterator[str]:
-    """What is no fault, and weakens verdicts."""
+    """Notes on what is no fault, and weakens verdicts."""
     hidden = operator.hidden
     if not any(1 in w.dims.values() for w in hidden):
         yield "no hidden shape has a dim of 1"
@@ -339,7 +339,7 @@ def _diff(old: str, new: str) -> str:
 
 
 def mutant_lines(found: TaskCheck) -> Iterator[str]:
-    """What became of a task's mutants, in words, and every survivor with what was changed."""
+    """The outcomes of a task's mutants, in words, and every survivor with what was changed."""
     others = [
         f"{words}: {count}"
         for count, words in (

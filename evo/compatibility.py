@@ -25,7 +25,7 @@ ASKED_TASKS = "select distinct task from asks"
 KERNEL_FILES = "which kernel files there are"
 """A search from all of them asks for each of them by name."""
 ACCELERATOR = "accelerator_type:"
-"""How Ray calls a model of GPU that another machine has, in one word of its name."""
+"""Prefix of Ray's name for a model of GPU that another machine has, which is one word of the model's name."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def check_same(then: Conditions, now: Conditions, config: RunConfig, *, run: str
 def _other_definitions(
     then: Mapping[str, Mapping[str, str]] | None, now: Mapping[str, Mapping[str, str]] | None
 ) -> Iterator[str]:
-    """What was there when the run began and is no longer the same; what came later is in no use yet."""
+    """The definitions that have changed since the run began; those that came later are in no use yet."""
     for operator, parts in (then or {}).items():
         current = (now or {}).get(operator, {})
         for name, value in parts.items():

@@ -31,7 +31,7 @@ MOST_TRIALS = 10_000
 
 
 class CellSettings(BaseModel):
-    """What a run is told as a cell of a comparison (`evo compare`)."""
+    """Limits of a run as a cell of a comparison (`evo compare`)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -95,22 +95,23 @@ class RunConfig(BaseModel):
     llm: LlmSettings | None = None
     """Language models and how they are called; None: no mutator that asks one."""
     profile: Literal[PROFILERS] = PROVIDER  # type: ignore[valid-type]
-    """What language models are shown of a profile: `filtered` (lines that say what it means), `unfiltered` (all metrics
-    besides), `delayed` (`filtered`, of kernels with three steps of lineage behind them), `none`, or the metrics that
-    published systems show: `cudamaster`, `cudaforge`, `cutegen`. `true` is `filtered`, `false` is `none`."""
+    """Part of a profile that language models are shown: `filtered` (lines that say what it means), `unfiltered` (all
+    metrics besides), `delayed` (`filtered`, of kernels with three steps of lineage behind them), `none`, or the metrics
+    that published systems show: `cudamaster`, `cudaforge`, `cutegen`. `true` is `filtered`, `false` is `none`."""
     lessons: list[str] = []
     """Folders of runs whose ideas and their gains prompts tell from the start, of operators of the same families."""
     learnt: tuple[Attempt, ...] = ()
-    """What was learnt there; filled in when the run begins."""
+    """Attempts that were learnt of there; filled in when the run begins."""
     check: bool = True
     """Whether drafts of language models are compiled and run on a few small shapes before they are judged, so that the
     model can mend them in the same dialogue; strategies with a setting `drafts` have their own way."""
     seed: int = Field(0, ge=0, lt=2**63)
     """Everything random in the search comes from it; inputs of checks do not."""
     device: DeviceInfo | None = None
-    """What kernels run on, as prompts and tuning have it; filled in when the run begins, and measured for models."""
+    """The device that kernels run on, as prompts and tuning have it; filled in when the run begins, and measured for
+    models."""
     cell: CellSettings | None = None
-    """What holds it equal to the others of a comparison; none: it is a run of its own."""
+    """Limits that hold it equal to the others of a comparison; none: it is a run of its own."""
     stall_s: Amount = 120.0
     """Seconds in which nothing moves until the search says so; what is stuck is restarted after three times as many."""
     workers: int = Field(0, ge=0, le=256)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 DATABASE = "evo.duckdb"
 PATTERN = "*?["
-"""What makes a name the pattern of several."""
+"""Characters that make a name the pattern of several."""
 CONFIG = "config.json"
 """A search's settings, for readers; its time is that of the last session's beginning. A replay has none."""
 

@@ -20,7 +20,7 @@ NO_ANSWER = "no_answer"
 
 @dataclass(frozen=True)
 class Individual:
-    """What became of one request: a kernel with its verdict, or words, or metrics, or the reason why there are none."""
+    """Outcome of one request: a kernel with its verdict, or words, or metrics, or the reason why there are none."""
 
     request: Request
     kernel: Kernel | None = None
@@ -31,18 +31,18 @@ class Individual:
     """Seconds of an evaluator until the screening verdict, without confirmations of a new best and without waiting for
     models."""
     cost_usd: float = 0.0
-    """What the language models were paid for it."""
+    """Cost of the language models' answers for it."""
     description: str = ""
-    """What the mutator says it changed."""
+    """The mutator's words on what it changed."""
     unavailable: bool = False
     """Whether there is no answer because the language model could not be asked, or no verdict because no machine could
     judge the kernel: nothing to learn from."""
     failure: str = ""
     """Why there is no answer."""
     text: str = ""
-    """What a language model said, where the request asked for words."""
+    """A language model's words, where the request asked for words."""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """What a profiler measured, by the metric's name, where the request asked for a profile."""
+    """Metrics that a profiler measured, by name, where the request asked for a profile."""
 
     @property
     def id(self) -> str:

@@ -14,7 +14,7 @@ from operators.errors import UserError
 
 KEPT = 64
 LEAST_GAIN = 0.01
-"""What is certain to be faster by less, as a log ratio, is no lesson."""
+"""Least gain, as a log ratio, that is a lesson: it must be certain."""
 EARLIER_HELPED, EARLIER_FAILED = 12, 6
 """Ideas that one earlier run hands on."""
 DESCRIBED, SAID = 200, 300
@@ -22,7 +22,7 @@ DESCRIBED, SAID = 200, 300
 
 
 class Lessons:
-    """What helped and what did not, each idea once."""
+    """Ideas that helped and that did not, each once."""
 
     def __init__(self) -> None:
         self._helped: dict[str, Attempt] = {}

@@ -77,7 +77,7 @@ class Birth:
 
 
 class Lineage:
-    """What was told of a task's kernels; each as it was told first, its standing as it was told last."""
+    """The kernels of a task that were told: each as it was told first, its standing as it was told last."""
 
     def __init__(self, kept: int = KEPT) -> None:
         self._births: Latest[str, Birth] = Latest(kept)

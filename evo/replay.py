@@ -55,7 +55,7 @@ class Different(Exception):
 
 @dataclass(frozen=True)
 class ReplayResult:
-    """What became of a replay."""
+    """Result of a replay."""
 
     run: str
     replay: str
@@ -211,7 +211,7 @@ class Replay:
         self._history.profiled_again(row)
 
     async def _take_over(self) -> None:
-        """What belongs to no tell: last confirmations, and calls that led to nothing."""
+        """Take over what belongs to no tell: last confirmations, and calls that led to nothing."""
         final = self._read("select * from evaluations where request_id is null order by rowid")
         rows: Rows = {
             "events": self._read(f"select * from events where kind = '{records.NO_LIBRARY}' order by rowid"),
@@ -313,7 +313,7 @@ class _Answers:
         return records.CALL.item(rows[0])
 
     def _change(self, messages: Sequence[Message], request: Request) -> str:
-        """How the conversation differs from the stored one of as many messages."""
+        """The difference of the conversation from the stored one of as many messages."""
         rows = self._read("select messages_json from llm_calls where request_id = ? order by rowid", [request.id])
         earlier: list[list[Message]] = [json.loads(row["messages_json"]) for row in rows]
         for then in earlier:

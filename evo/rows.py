@@ -45,7 +45,7 @@ def _as_is(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class FieldColumn:
-    """How one field of a dataclass is kept; by default as it is, under its own name."""
+    """Storage of one field of a dataclass; by default as it is, under its own name."""
 
     name: str
     """In the table."""
@@ -80,7 +80,7 @@ class Journal(Protocol):
     """Whether batches go on to wait for a disk that has been full for so long, given a reason and seconds. The
     journal's owner sets it; at first nothing is waited for."""
     notes: list[str]
-    """What was out of the ordinary when it was opened, each a sentence for the user."""
+    """Sentences for the user on what was out of the ordinary when it was opened."""
 
     def commit(self, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> Future[None]:
         """It appends rows to several tables in one transaction; batches are committed in the order of the calls.
@@ -198,7 +198,7 @@ def kernel_row(kernel: Kernel) -> Row:
 
 
 def proposal_row(request: Request, proposal: Proposal, *, at: float) -> Row:
-    """What `placed` adds is known when the request is told."""
+    """The row of a proposal; what `placed` adds is known when the request is told."""
     return {
         "request_id": request.id, "task": str(request.task), "number": request.number, "mutator": request.mutator,
         "model": proposal.model, "kernel_id": proposal.kernel.id if proposal.kernel else None,
@@ -212,7 +212,7 @@ def proposal_row(request: Request, proposal: Proposal, *, at: float) -> Row:
 
 
 def _parents(request: Request, proposal: Proposal) -> tuple[str, ...]:
-    """What a child was made from: those of its request, unless its author went on from others."""
+    """The parents that a child was made from: those"""
     return tuple(dict.fromkeys((*proposal.bases, *request.parents)))
 
 
@@ -352,7 +352,7 @@ ANSWERED_CALLS = """
 
 
 _MEASURED = "select m.* from {} m join tells t using (evaluation_id) {} order by m.rowid"
-"""What was measured of those who were told, of one table and some of them."""
+"""Query for the measurements of those who were told, of one table and some of them."""
 
 
 def measured_of(read: Callable[[str, list[Any]], list[Row]], evaluation_id: str) -> dict[str, list[Row]]:
@@ -386,7 +386,8 @@ JUDGED = """
         from evaluations semi join tells using (request_id)
     )
 """
-"""What evaluators spent on kernels that compiled, and of that on confirmations, for what requests led to."""
+"""Query for the seconds that evaluators spent on kernels that compiled, and of these on confirmations, for the outcomes
+of requests."""
 FULL = """
     select task, min(coalesce(verify_ms, 0) + coalesce(time_ms, 0)) as took_ms
     from evaluations where level = 'full' and status = 'correct' group by task
@@ -457,7 +458,7 @@ def history_of(task: Task, store: Journal, *, page: int) -> Iterator[list[tuple[
 
 
 def _between(store: Journal, key: list[Any]) -> list[tuple[int, Entry]]:
-    """What happened of a task behind one place and up to another."""
+    """The entries of a task behind one place and up to another."""
 
     def rows(sql: str) -> list[Row]:
         return cast(list[Row], store.rows(sql, key).to_pylist())

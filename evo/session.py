@@ -44,11 +44,11 @@ from operators.plan.reading import Plan, parse_plan
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that end a search in good order: Ctrl-C, a batch system's limit, a terminal that is closed."""
 OWN_CLUSTER = "local"
-"""What `Session.ray` is where a Ray cluster is started for the search alone, on this machine."""
+"""Value of `Session.ray` where a Ray cluster is started for the search alone, on this machine."""
 FRUITLESS = 3
 """Clusters lost in a row, before the search got on, from which the machine is said to let none live."""
 BUILD_FOLDER = "build"
-"""What is compiled during a session, and the locks of its workers; there only meanwhile."""
+"""Folder of what is compiled during a session, and of its workers' locks; there only meanwhile."""
 DEFINITIONS = "definitions"
 """The event that holds what the run's operators were when it began."""
 DEFINITIONS_THEN = f"select detail_json from events where kind = '{DEFINITIONS}' limit 1"
@@ -56,14 +56,14 @@ DEFINITIONS_THEN = f"select detail_json from events where kind = '{DEFINITIONS}'
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """How a session of a search is to be."""
+    """Settings of a session of a search."""
 
     ray: str = ""
     """Nothing to work without Ray; `local`, or the address of a cluster that this machine belongs to."""
     began: float = field(default_factory=time.time)
     """When the user's command began, by `time.time`: the run's time counts from there."""
     wait_s: float = 0.0
-    """How long it waits for what is told from outside when it has nothing else to do."""
+    """Seconds to wait for answers from outside when it has nothing else to do."""
     only_confirm: bool = False
     """Whether it only confirms the leaders that the time limit left unconfirmed, however long that takes."""
 
@@ -114,7 +114,7 @@ def begun_or_resumed(config: RunConfig, folder: Path, backend: Backend) -> Itera
 
 
 def run_row(config: RunConfig, folder: Path, gpus: GpuModels = NO_GPUS) -> dict[str, object]:
-    """What the store keeps of a run as such."""
+    """The row that the store keeps of a run as such."""
     cell = config.cell
     return {
         "comparison": cell.comparison if cell else None,
@@ -157,7 +157,7 @@ def _lasting(folder: Path, session: Session, first: Callable[[], str], again: Ca
 
 
 def _told(folder: Path) -> int:
-    """How many requests are finished."""
+    """The number of finished requests."""
     return int(query(folder, "select count(*) as told from tells").to_pylist()[0]["told"]) if began(folder) else 0
 
 
@@ -234,7 +234,7 @@ def _safe(folder: Path, cure: str = "") -> str:
 
 
 def run_context(config: RunConfig, folder: Path) -> RunContext:
-    """What evaluation workers need to know of a run whose compiled kernels are kept in `folder`."""
+    """The facts that evaluation workers need of a run whose compiled kernels are kept in `folder`."""
     operators = tuple((operator.name, str(operator.folder)) for operator, _ in config.tasks())
     return RunContext(tuple(dict(operators).items()), config.workload_set, str(folder.resolve()))
 
@@ -243,9 +243,9 @@ class Backend(Protocol):
     """Where a run's strategies and evaluation workers are."""
 
     notes: list[str]
-    """What the user should know of it, each a sentence."""
+    """Sentences that the user should know of it."""
     closing_s: float
-    """What it needs to end its processes, besides what any run needs."""
+    """Seconds that it needs to end its processes, besides what any run needs."""
 
     def gpus(self, config: RunConfig) -> GpuModels:
         """The models of GPU that the run's kernels run on. It raises UserError."""
@@ -326,7 +326,7 @@ async def _search(
 ) -> str:
     build = folder / BUILD_FOLDER
     shutil.rmtree(build, ignore_errors=True)
-    build.mkdir(exist_ok=True)  # whoever tries drafts out beside the search may have made it just now
+    build.mkdir(exist_ok=True)  # a process that tries out drafts beside the search may have made it just now
     pool = backend.pool(config, build)  # first of all: its workers load what they need while the store opens
     try:
         with opening as store:

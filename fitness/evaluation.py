@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Status(StrEnum):
-    """How an evaluation ended."""
+    """Outcome of an evaluation."""
 
     INVALID = "invalid"
     """The plan or the source was rejected before the compiler saw it."""
@@ -30,7 +30,7 @@ class Status(StrEnum):
 
 
 class Level(StrEnum):
-    """How severe the examination was."""
+    """Severity of the examination."""
 
     SCREEN = "screen"
     FULL = "full"
@@ -53,8 +53,8 @@ class Timing:
     latency_us: float
     """The kernel's, median over the samples."""
     anchor_latency_us: float
-    """As the pairs have it: `latency_us` exp(`log_ratio`), so that the two times always show the ratio beside them. So
-    do their geometric means over workloads with the exponential of the mean log ratio."""
+    """Latency of the anchor in the pairs: `latency_us` exp(`log_ratio`), so that the two times always show the ratio
+    beside them. So do their geometric means over workloads with the exponential of the mean log ratio."""
     log_ratio: float
     """Location over pairs of ln(anchor time / kernel time): above 0 the kernel is faster."""
     log_ratio_se: float
@@ -64,7 +64,8 @@ class Timing:
 
 @dataclass(frozen=True)
 class LibraryTiming(Timing):
-    """Of a kernel paired with the vendor's call that is the fastest on this workload: another one may be on others.
+    """Timing of a kernel paired with the vendor's call that is the fastest on this workload: another one may be on
+    others.
 
     So a mean over workloads is against the library at its best on each, which no one call need reach.
     """
@@ -86,7 +87,7 @@ def named(by_workload: Mapping[str, str]) -> str:
 
 
 COMPOSED = ", composed"
-"""How the name of a library's call ends that is more than one."""
+"""Suffix of the name of a library's call that is more than one."""
 
 
 def called(name: str, *, composed: bool) -> str:
@@ -101,7 +102,7 @@ def library_calls(timings: Iterable[LibraryTiming]) -> str:
 
 @dataclass(frozen=True)
 class CheckError:
-    """How far one output was from the fp64 reference in one check."""
+    """Distance of one output from the fp64 reference in one check."""
 
     workload: str
     tensor: str
@@ -150,14 +151,14 @@ class Evaluation:
     duplicate_of: str | None = None
     """Kernel whose verdict this one inherits; only with status duplicate."""
     inherited: Status | None = None
-    """That verdict."""
+    """Status of the verdict that it inherits."""
     cell: tuple[str, ...] = ()
     """Behaviour descriptors, from build facts alone."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Build facts: registers, vector width, code bytes, ..."""
     timings: tuple[Timing, ...] = ()
     library_timings: tuple[LibraryTiming, ...] = ()
-    """Of a confirmation, with the vendor's library as the anchor, from calls between those of `timings`."""
+    """Timings of a confirmation with the vendor's library as the anchor, from calls between those of `timings`."""
     library_lack: str = ""
     """Why a confirmation has no such timings although there is a library."""
     errors: tuple[CheckError, ...] = ()

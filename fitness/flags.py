@@ -1,8 +1,8 @@
-"""What in a kernel is legal and suspicious: with it a kernel may tell a timed call from a checked one.
+"""Features of a kernel that are legal and suspicious: with them a kernel may tell a timed call from a checked one.
 
 Builds find it in machine code, PTX and symbols, never in a source's text, and keep the reasons as the fact `flagged`:
 `fitness.cuda.compile.ptx.FLAGGED` and `fitness.cpu.flagged.flagged` own the lists. No verdict depends on it. Wherever a
-level is told, `standing` says both, so that nobody reads `confirmed` and misses the rest.
+level is told, `standing` says both, so that no reader sees `confirmed` and misses the rest.
 """
 
 from __future__ import annotations
@@ -32,5 +32,5 @@ def standing(level: str | None, flagged: str | None = "") -> str:
 
 
 def beside(said: str, flagged: str | None) -> str:
-    """What is said of a kernel, and the reasons behind it where there are any."""
+    """The standing of a kernel, with the reasons behind it where there are any."""
     return f"{said}, flagged: {flagged}" if flagged else said

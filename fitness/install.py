@@ -1,4 +1,4 @@
-"""How this environment gets a package: the pip commands that errors and `evo doctor` tell to run."""
+"""Installation of packages into this environment: the pip commands that errors and `evo doctor` tell to run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CUPY = {"cupy-cuda12x": 12, "cupy-cuda13x": 13, "cupy": 0}
 """Distributions that hold the same files, each for its CUDA line; 0: unknown, built by the user."""
 PARTS = ("nvrtc", "runtime", "cccl")
 TOOLCHAIN = (*CUPY, "cuda-bindings", *(f"nvidia-cuda-{part}{suffix}" for part in PARTS for suffix in ("", "-cu12")))
-"""What the extras cuda12, cuda13 and nvrtc bring and what must be of one CUDA line."""
+"""Packages that the extras cuda12, cuda13 and nvrtc bring and that must be of one CUDA line."""
 
 
 class MissingPackage(UserError):
@@ -69,7 +69,7 @@ def installed(name: str) -> str:
 
 
 def _source(extra: str) -> list[str]:
-    """What pip is told to install; empty where it is not known."""
+    """The arguments that tell pip what to install; empty where they are not known."""
     suffix = f"[{extra}]" if extra else ""
     if _is_tree(ROOT):
         return [*_constraints(ROOT), "-e", _shown(ROOT) + suffix]

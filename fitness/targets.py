@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fitness.judging.mutation_test import KernelHost
 
 MEASURE_TIMEOUT_S = 120.0
-"""Of which most may be spent on loading libraries for the first time."""
+"""Time limit of a measurement, most of which may be spent on loading libraries for the first time."""
 JUDGED_TARGETS = ("cpu", "cuda")
 
 
@@ -35,7 +35,7 @@ def check_target(target: str) -> None:
 
 
 def present_target(targets: Collection[str]) -> str:
-    """Of these targets the one that this machine is best at: cuda where there is a GPU."""
+    """The one of these targets that this machine is best at: cuda where there is a GPU."""
     if "cuda" in targets:
         try:
             check_target("cuda")
@@ -46,7 +46,7 @@ def present_target(targets: Collection[str]) -> str:
 
 
 def peaks(target: str) -> Peaks:
-    """What the machine's processor, with all cores that this process may use, or its first GPU can do at most.
+    """The peak rates of the machine's processor, with all cores that this process may use, or of its first GPU.
 
     Raises UserError for a target that cannot be used here. The cpu is measured (1 s) where no one has done it yet.
     """
@@ -159,7 +159,7 @@ def fitness(operator: Operator, task: Task, *, workload_set: str, folder: Path, 
 
 
 def builder(operator: Operator, task: Task, *, workload_set: str, folder: Path, shared: Path | None = None) -> Builder:
-    """What `fitness` makes, as far as a kernel's build goes: it takes no memory of a GPU."""
+    """The fitness stage as far as a kernel's build goes: it takes no memory of a GPU."""
     if task.target == "cuda":
         from fitness.cuda.target import CudaBuilder
 
@@ -173,7 +173,7 @@ def place(operator: Operator, task: Task, *, workload_set: str, folder: Path) ->
     from fitness.judging.pipeline import Pipeline
 
     if task.target == "cuda" and present_target([task.target]) != task.target:
-        from fitness.emulator.admission import EmulatedPlace
+        from fitness.emulator.look import EmulatedPlace
 
         return EmulatedPlace(operator, task.dtype, folder)
     stage = fitness(operator, task, workload_set=workload_set, folder=folder)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from random import Random
 
 PRIOR_GAINS, PRIOR_TRIES = 0.1, 2.0
-"""What an arm that nothing is known of is taken to have done: enough for every arm to be tried."""
+"""Assumed gain and tries of an unknown arm: enough for every arm to be tried."""
 GAIN_CEILING = 2.0
 """A gain counts for at most so many times the usual one: one lucky strike must not hide what the others bring."""
 SHARED_TRIES = (8.0, 24.0, math.inf)
@@ -31,7 +31,7 @@ OVERHEAD = 0.25
 
 @dataclass(frozen=True, order=True)
 class Arm:
-    """What a request can be made of."""
+    """Choice that a request can be made of."""
 
     mutator: str
     model: str = ""
@@ -40,7 +40,7 @@ class Arm:
 
 @dataclass
 class Record:
-    """What one arm did, recent tries weighing more."""
+    """Record of one arm, recent tries weighing more."""
 
     tries: float = 0.0
     rewards: float = 0.0
@@ -91,12 +91,12 @@ class Bandit:
             record.cost_usd += seconds * self.usd_per_second + cost_usd
 
     def _records(self, arm: Arm, context: str) -> list[Record]:
-        """What a try counts in."""
+        """The records that a try counts in."""
         records = [self.records.setdefault(arm, Record())]
         return [*records, self._within.setdefault((context, arm), Record())] if context else records
 
     def _known(self, arm: Arm, context: str, shared: float) -> Record:
-        """What is known of an arm in a context: what it did there, and what it did elsewhere, as so many tries."""
+        """The record of an arm in a context: its tries there, and those elsewhere as a given number of tries."""
         whole = self.records.get(arm, Record())
         if not context:
             return whole
@@ -135,7 +135,7 @@ class Bandit:
         return cost_usd / tries if tries and cost_usd else 1.0
 
     def _draw(self, record: Record, usual: float, rng: Random) -> float:
-        """What the arm may be worth per dollar: a draw from what is known of its rewards, over its cost."""
+        """The arm's possible worth per dollar: a draw from what is known of its rewards, over its cost."""
         gains = PRIOR_GAINS + record.rewards
         reward = rng.betavariate(gains, max(PRIOR_TRIES + record.tries - gains, 1e-3))
         cost_usd = (PRIOR_TRIES * usual + record.cost_usd) / (PRIOR_TRIES + record.tries)

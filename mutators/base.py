@@ -25,7 +25,7 @@ class Trial:
 
 
 class Kind(StrEnum):
-    """What a request asks for."""
+    """Object of a request."""
 
     ANCESTOR = "ancestor"
     """A kernel file of the operator's own folder."""
@@ -36,7 +36,7 @@ class Kind(StrEnum):
     SAY = "say"
     """Words of a language model, such as a plan; they are charged no evaluation."""
     PROFILE = "profile"
-    """What a profiler measures of the parent; it is charged no evaluation."""
+    """Measurements of a profiler on the parent; they are charged no evaluation."""
     GUEST = "guest"
     """A kernel from outside that no strategy asked for; strategies are told what became of it."""
 
@@ -64,7 +64,7 @@ class Request:
     """For tuning: what is known of the principal parent's source file, oldest first."""
     kind: Kind = Kind.CHILD
     role: str = ""
-    """What a language model is called for, such as `planner`; empty: the mutator's name."""
+    """Role that a language model is called for, such as `planner`; empty: the mutator's name."""
     model: str = ""
     """The language model; empty: the run's first, where the mutator asks one at all."""
     template: str = ""
@@ -138,7 +138,7 @@ class ToolCall:
 
 
 class CallStatus(StrEnum):
-    """How a call of a language model ended."""
+    """End of a language model's call."""
 
     ANSWERED = "answered"
     CUT = "cut"
@@ -162,7 +162,7 @@ class Call:
 
     request_id: str
     role: str
-    """What the model was called for: `rewrite`, `repair`, ..."""
+    """Role that the model was called for: `rewrite`, `repair`, ..."""
     model: str
     messages: tuple[Message, ...]
     sample: int
@@ -183,7 +183,7 @@ class Call:
     """Upper bound of what attempts whose end is not known (timeouts, broken connections) were billed besides."""
     lost_usd: float = 0.0
     usage_json: str = ""
-    """What the provider said of its usage, as JSON; empty when it said nothing."""
+    """The provider's own account of the usage, as JSON; empty when it gave none."""
     usage_doubt: str = ""
     """Why tokens are not counted as the provider said; empty when they are."""
     author: str = ""
@@ -191,7 +191,7 @@ class Call:
     tool_calls: tuple[ToolCall, ...] = ()
     """The tools that the answer calls, besides what it says in `answer`."""
     thoughts: Mapping[str, Any] = field(default_factory=dict)
-    """What the provider gave of the thoughts behind calls of tools: see `mutators.llm.tools.thoughts_of`."""
+    """Thoughts behind calls of tools, as far as the provider gave them: see `mutators.llm.tools.thoughts_of`."""
 
     @property
     def message(self) -> Message:
@@ -220,7 +220,7 @@ class OutOfBudget(Exception):
 
 
 class Client(Protocol):
-    """What a mutator sees of a language model."""
+    """Language model as a mutator sees it."""
 
     async def complete(
         self,
@@ -250,18 +250,18 @@ class Proposal:
 
     kernel: Kernel | None = None
     description: str = ""
-    """What was changed, in a few words; or what was tried."""
+    """Description of the change in a few words; or of what was tried."""
     failure: str = ""
     """Why there is no answer."""
     seconds: float = 0.0
     calls: tuple[Call, ...] = ()
     """Calls of language models, in order; their client has stored them."""
     text: str = ""
-    """What a language model said."""
+    """Words of a language model."""
     metrics: Mapping[str, float] | None = None
-    """What a profiler measured, by the metric's name."""
+    """Metrics that a profiler measured, by name."""
     evaluator_s: float = 0.0
-    """What evaluation workers did for it before it was there: builds, checks and judgements of drafts."""
+    """Seconds that evaluation workers spent for it before it was there: on builds, checks and judgements of drafts."""
     bases: tuple[str, ...] = ()
     """Ids of the kernels that the child was really made from, the principal one first; none: the request's parents."""
 
@@ -298,9 +298,9 @@ class Parent:
     evaluation: Evaluation | None = None
     """Its verdict; None: not evaluated yet."""
     profile: tuple[str, ...] = ()
-    """What a profiler said of it, in lines for a prompt; of principal parents of language models alone."""
+    """Its profile in lines for a prompt; of principal parents of language models alone."""
     briefing: Briefing | None = None
-    """What was known of the task besides; of principal parents of language models alone."""
+    """Further knowledge of the task; of principal parents of language models alone."""
 
 
 @dataclass(frozen=True)

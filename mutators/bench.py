@@ -12,21 +12,21 @@ from operators.kernel import Kernel
 
 @dataclass(frozen=True)
 class Tool:
-    """What a language model, or another client, can have done."""
+    """Service that a language model, or another client, can use."""
 
     name: str
     description: str
-    """What it does, what it costs and what it says, for who chooses among tools."""
+    """Effect, cost and answer, for a client that chooses among tools."""
     parameters: Mapping[str, Any]
     """The JSON schema of its arguments, an object."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a use of a tool came to: a fault in it is a text, never an exception."""
+    """Result of a use of a tool: a fault in it is a text, never an exception."""
 
     text: str
-    """What the client is told; of bounded length."""
+    """Text for the client, of bounded length."""
     failed: bool = False
     """Whether it could not be done, or found fault with the kernel."""
     kernel: Kernel | None = None
@@ -34,15 +34,15 @@ class Result:
     bases: tuple[str, ...] = ()
     """Ids of the kernels that the draft was made from and that are no drafts themselves, the latest first."""
     change: str = ""
-    """What a draft changes, in its author's words; only where it is handed in."""
+    """Change of a draft, in its author's words; only where it is handed in."""
     evaluation: Evaluation | None = None
     """The evaluation of a draft that was judged."""
     evaluations: int = 0
-    """What is charged to the budget."""
+    """Evaluations that are charged to the budget."""
     seconds: float = 0.0
     """Seconds of an evaluation worker."""
     unsaid: Mapping[str, Any] = field(default_factory=dict)
-    """What a client is not told, plain JSON, such as why a look at a kernel was not possible."""
+    """Facts that a client is not told, plain JSON, such as why a look at a kernel was not possible."""
 
 
 class Bench(Protocol):

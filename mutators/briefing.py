@@ -20,7 +20,7 @@ Z95 = 1.96
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times as fast as another kernel one is, as a logarithm with its standard error."""
+    """Speed of one kernel over another's, as a logarithm with its standard error."""
 
     log: float
     se: float
@@ -103,7 +103,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Briefing:
-    """What a prompt may tell beside the parents. What is not known is empty."""
+    """Facts that a prompt may tell beside the parents. Unknown ones are empty."""
 
     device: DeviceInfo | None = None
     naive_us: Mapping[str, float] = field(default_factory=dict)
@@ -130,7 +130,7 @@ class Briefing:
     open_elsewhere: int = 0
     """The same of the task's other kernels."""
     asked_before: int = 0
-    """How often the same was asked: mutator, parents, template, model and params."""
+    """Number of times that the same was asked: mutator, parents, template, model and params."""
     origin: Origin | None = None
     """The origin of a request with a source in another task."""
     verdict_on: Callable[[str], str] = lambda _: ""

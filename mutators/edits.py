@@ -14,7 +14,7 @@ from difflib import SequenceMatcher
 from itertools import pairwise
 
 ALIKE = 0.9
-"""How alike (0 to 1, by tokens) a place must be to count as what an edit searches for."""
+"""Least likeness (0 to 1, by tokens) of a place that counts as what an edit searches for."""
 RUNNER_UP = 0.75
 """Another place as alike as this makes it ambiguous."""
 LEAST_TOKENS = 20
@@ -63,7 +63,7 @@ def child_source(source: str, answer: str) -> str:
 
 
 def description(answer: str, default: str) -> str:
-    """What the model says it changed (its line `CHANGE: ...`), cut to a readable length."""
+    """The model's words on its change (its line `CHANGE: ...`), cut to a readable length."""
     match = _CHANGE.search(_THOUGHT.sub("", answer))
     text = " ".join(match[1].split()).strip("*_ ") if match else ""
     return (text if len(text) <= MAX_DESCRIPTION else text[: MAX_DESCRIPTION - 3] + "...") or default
@@ -239,7 +239,7 @@ def _likeliest(lines: list[str], searched: list[str], numbers: list[int], where:
 
 
 def _likeness(lines: list[list[str]], searched: list[list[str]]) -> dict[int, float]:
-    """How alike each run of lines is, for those that reach `RUNNER_UP`."""
+    """The likeness of each run of lines that reaches `RUNNER_UP`."""
     wanted = [token for line in searched for token in line]
     runs = range(len(lines) - len(searched) + 1)
     if len(wanted) < LEAST_TOKENS or len(wanted) * len(runs) > MOST_COMPARED:

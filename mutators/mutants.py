@@ -26,11 +26,11 @@ COMMUTATIVE = frozenset({"max", "min", "fmax", "fmin", "fmaxf", "fminf", "hypot"
 ARITHMETIC = {"+": "-", "-": "+", "*": "+", "/": "*"}
 ATOMS = frozenset({"identifier", "number_literal", "call_expression", "subscript_expression", "field_expression"})
 CLOSED = frozenset({"parenthesized_expression", "argument_list", "subscript_argument_list", "init_declarator"})
-"""What sets off an expression by itself."""
+"""Nodes that set off an expression by themselves."""
 TAIL = 8
 """A loop that is cut to a multiple of so many turns leaves out what vectors of that width would."""
 NOT_QUITE = 1.01
-"""What a usual floating constant is multiplied with; a very small or large one, such as an epsilon, is doubled."""
+"""Factor of a usual floating constant; a very small or large one, such as an epsilon, is doubled."""
 USUAL = (1e-3, 1e3)
 KEPT_BITS = {"double": (52, 23), "float": (23, 10)}
 """The bits of an accumulator's fraction, and those left of them in a lower precision (fp32, TF32)."""
@@ -41,7 +41,7 @@ class Mutant:
     """A kernel that differs from a right one in one thing."""
 
     kind: str
-    """What was done, in a few words."""
+    """Kind of the change, in a few words."""
     line: int
     """The line of the file where it was done."""
     kernel: Kernel

@@ -22,7 +22,7 @@ from operators.plan.lets import closure
 from operators.plan.reading import Zero
 
 DRAWS = 24
-"""How many different mixtures are looked at before there is said to be none."""
+"""Number of different mixtures that are looked at before there is said to be none."""
 MAX_STATEMENTS = 400
 """Blocks with more statements are taken from one parent as a whole."""
 
@@ -282,7 +282,7 @@ class _Blend:
     taken: list[str] = field(default_factory=list)
     """Texts that came from the second."""
     kept: int = 0
-    """How often the first won."""
+    """Number of times that the first won."""
 
     def block(self, mine: Node, other: Node) -> str:
         """The blend of two compound statements, braces included."""
@@ -377,7 +377,8 @@ def _declares(mine: Function, other: Function, body: str) -> bool:
 
 
 def _declarations(first: SyntaxTree, second: SyntaxTree, taken: str) -> tuple[str, ...]:
-    """What the second parent declares outside functions, `taken` needs and the first lacks; and all its #includes."""
+    """The declarations outside functions of the second parent that `taken` needs and the first lacks; and all its
+    #includes."""
     found: list[str] = []
     words, lines = set(_WORD.findall(taken)), first.text
     for node in reversed(second.root.named_children):  # what is declared later may need what is declared before
@@ -438,7 +439,7 @@ def _with_needs(tables: PlanTables, first: _Side, second: _Side, launched: Itera
 
 
 def _cleared(mine: Iterable[Zero], other: Iterable[Zero], there: Collection[str]) -> list[Zero]:
-    """What either plan clears of what is there; where one does so always or they differ in when, always."""
+    """The buffers there that either plan clears; where one does so always or they differ in when, always."""
     found: dict[str, Zero] = {}
     for zero in (*mine, *other):
         if zero.name in there:
@@ -482,7 +483,7 @@ def _made(text: str, settings: Mapping[str, int], first: _Side) -> _Side | None:
 
 
 def _uses(side: _Side, name: str) -> int:
-    """How often the file names it, comments included."""
+    """The number of times that the file names it, comments included."""
     return len(re.findall(rf"\b{name}\b", side.kernel.source))
 
 

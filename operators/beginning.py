@@ -75,7 +75,7 @@ def _check_name(name: str, model: Operator) -> None:
 
 
 def _files(model: Operator) -> Iterator[Path]:
-    """What is copied: no champions and no tuned kernels, which would be of no use to another operator."""
+    """The files that are copied: no champions and no tuned kernels, which would be of no use to another operator."""
     yield model.folder / "operator.toml"
     yield model.folder / "reference.py"
     if (model.folder / LIBRARIES).is_file():

@@ -50,8 +50,8 @@ FUNCTIONS: Mapping[str, str] = {
         "new best must keep (permuted rows, shifts, linearity). Gets drawn tensors; may name `rng` and `dtype`."
     ),
 }
-"""What reference.py may define. All of them may name dims, derived ones too, scalars and tensors as arguments; tensors
-lie where answers are computed, on the GPU for the target cuda."""
+"""Functions that reference.py may define. All of them may name dims, derived ones too, scalars and tensors as
+arguments; tensors lie where answers are computed, on the GPU for the target cuda."""
 
 
 @lru_cache
@@ -93,7 +93,8 @@ _read = lru_cache(read_operator)
 
 @dataclass(frozen=True)
 class Functions:
-    """What reference.py offers of `FUNCTIONS`; each is called with the arguments it names, as pytest's fixtures are."""
+    """Those of `FUNCTIONS` that reference.py offers; each is called with the arguments it names, as pytest's fixtures
+    are."""
 
     operator: Operator
     module: ModuleType
@@ -133,7 +134,7 @@ class Functions:
         return list(self.call("relations", values)) if self.offers("relations") else []
 
     def prepare(self, values: Mapping[str, Any]) -> Any:
-        """What `library` wants as `prepared`; None where it wants nothing."""
+        """The object that `library` wants as `prepared`; None where it wants none."""
         return self.call("prepare", values) if self.offers("prepare") else None
 
     def library(self, values: Mapping[str, Any]) -> Any:
@@ -215,7 +216,8 @@ def functions(operator_folder: Path) -> Functions:
 
 @lru_cache
 def declared_libraries(operator_folder: Path) -> tuple[LibraryCall, ...]:
-    """What libraries.py of an operator's folder declares, whatever it serves; without it, `library(...)` alone.
+    """The library calls that libraries.py of an operator's folder declares, whatever they serve; without it,
+    `library(...)` alone.
 
     It imports torch. It raises OperatorError.
     """

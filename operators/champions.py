@@ -37,17 +37,17 @@ class Champion(BaseModel):
     file: str = Field(pattern=r"^[\w-]+\.(cu|cpp)$")
     """Its name in the folder."""
     dtype: str
-    """What `T` was."""
+    """Type that `T` was."""
     device: str
-    """What it was measured on."""
+    """Device that it was measured on."""
     author: str
     """Who or what wrote it."""
     added: date
     """The day on which it was taken in."""
     level: Literal["screen", "full", "confirmed"]
-    """How severely it was judged."""
+    """Severity of the judgement."""
     flagged: str = ""
-    """What is legal and suspicious about it, in words, as the run found it."""
+    """Suspicions about it, which is legal, in words, as the run found them."""
     workloads: str
     """The set of workloads that it was timed on."""
     status: str
@@ -63,7 +63,7 @@ class Champion(BaseModel):
     """Speedup over the vendor's call, a geometric mean over the published sizes, in a run of its own with cold caches
     that events timed."""
     note: str = ""
-    """What a reader of the verdict should know."""
+    """Note for readers of the verdict."""
     run: str = ""
     """The run that found it; empty where none did, like what follows."""
     kernel: str = ""
@@ -71,7 +71,7 @@ class Champion(BaseModel):
     values: dict[str, int] = {}
     """The values of its tunables that won: the defaults of the file."""
     lineage: tuple[str, ...] = ()
-    """How it came to be, from the kernel that the run started from: what made each step."""
+    """Steps from the kernel that the run started from: what made each."""
     engine: str = ""
     """The kernel-evo that measured it."""
     driver: str = ""
@@ -89,7 +89,7 @@ class Champion(BaseModel):
 
     @property
     def stem(self) -> str:
-        """What `Operator.champions` calls it, the folder left out."""
+        """The name that `Operator.champions` has for it, the folder left out."""
         return self.file.rpartition(".")[0]
 
     def stands_for(self, place: str, dtype: str, suffix: str) -> bool:
@@ -183,7 +183,7 @@ def _toml(value: Any) -> str:
 
 
 def _head(path: Path) -> str:
-    """What stands in front of the records of a file."""
+    """The text in front of the records of a file."""
     text = read_text(path) if path.exists() else HEAD
     return text.partition("[[champion]]")[0].rstrip("\n") + "\n"
 

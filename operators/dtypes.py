@@ -41,7 +41,7 @@ DTYPES = {
 """By name. An empty C++ name means that the target has no such type."""
 
 ACCUMULATOR = {"fp64": "fp64", "fp32": "fp32", "fp16": "fp32", "bf16": "fp32"}
-"""What `ACC` means for each element type `T` that a task can have."""
+"""Meaning of `ACC` for each element type `T` that a task can have."""
 
 TARGETS = ("cpu", "cuda")
 

@@ -27,11 +27,11 @@ class DiskError(MachineError):
 
 
 DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.ESTALE)
-"""What is wrong with a disk rather than with what was asked of it."""
+"""Error numbers that blame a disk rather than what was asked of it."""
 
 
 def disk_error(error: OSError, folder: str | Path = "") -> DiskError | None:
-    """What an error of the operating system says of a disk; None where it says nothing of it.
+    """The fault of a disk that an error of the operating system tells; None where it tells none.
 
     `folder` is one that only we write to: a failure there, as when it was removed, is no fault of a kernel.
     """
@@ -43,11 +43,12 @@ def disk_error(error: OSError, folder: str | Path = "") -> DiskError | None:
 
 
 SHORT_OF = ("can't allocate memory", "not enough memory", "can't start new thread")
-"""What libraries say in errors of no kind of their own, where a machine has no more memory or processes to give."""
+"""Texts of libraries' errors that have no kind of their own, where a machine has no more memory or processes to
+give."""
 
 
 def machine_error(error: Exception) -> MachineError | None:
-    """What an exception says of the machine that it was raised on; None: it is ours, or the user's, to mend."""
+    """The fault of the machine that an exception tells of; None: it is ours, or the user's, to mend."""
     if isinstance(error, MachineError):
         return error
     if isinstance(error, MemoryError) or any(words in str(error) for words in SHORT_OF):

@@ -89,7 +89,7 @@ class Expression:
     names: frozenset[str] = field(compare=False)
     """Every name it mentions, buffers and tensors included."""
     terms: int = field(compare=False)
-    """How many operations and operands it has: what a value of it costs."""
+    """Number of its operations and operands: the cost of a value."""
     tree: ast.expr = field(compare=False, repr=False)
     """The syntax tree of `ast`; parse() lets through only what the language has."""
     objects: frozenset[str] = field(compare=False, repr=False)

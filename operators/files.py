@@ -8,7 +8,7 @@ from pathlib import Path
 from operators.errors import MachineError
 
 SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE)
-"""What is wrong with a machine that cannot open or read a file, rather than with the file."""
+"""Error numbers that blame a machine which cannot open or read a file, rather than the file."""
 MAX_TEXT_BYTES = 4 << 20
 """The largest file that a person writes (a configuration, an operator, Python), in bytes."""
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 LIBRARIES = "libraries.py"
 Arrays = Literal["torch", "numpy", "cupy"]
 ROOTS: dict[str, Arrays] = {"numpy": "numpy", "scipy": "numpy", "cupy": "cupy", "cupyx": "cupy"}
-"""What arrays a library takes, by the first word of its calls' names; any other takes torch's tensors."""
+"""Arrays that a library takes, by the first word of its calls' names; any other takes torch's tensors."""
 PACKAGES: dict[Arrays, tuple[str, ...]] = {"torch": ("torch",), "numpy": ("numpy", "scipy"), "cupy": ("cupy",)}
 """By arrays, whose versions decide about times."""
 TARGETS: dict[Arrays, tuple[str, ...]] = {"torch": ("cpu", "cuda"), "numpy": ("cpu",), "cupy": ("cuda",)}
@@ -40,7 +40,7 @@ class LibraryCall:
     """It gets what it names of dims, scalars, tensors in the task's dtype and `prepared`, as `library(...)` does, and
     returns what that returns. None: `library(...)` itself."""
     prepare: Callable[..., Any] | None = None
-    """What it needs and is not timed: plans, handles, the vendor's matrix objects."""
+    """Preparation, which is not timed: plans, handles, the vendor's matrix objects."""
     composed: bool = False
     """Whether several calls make the result, since the library has none for it."""
     composed_in: tuple[str, ...] = ()

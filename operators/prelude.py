@@ -14,7 +14,7 @@ from operators.plan.reading import Plan
 
 INT_MAX = 2**31 - 1
 CUDA_HEADERS: Mapping[str, str] = {"bf16": "cuda_bf16.h", "fp16": "cuda_fp16.h"}
-"""What declares a type that CUDA C++ does not know by itself."""
+"""Headers that declare types which CUDA C++ does not know by itself."""
 CUDA_LOAD: Mapping[str, str] = {"bf16": "__bfloat162float(value)", "fp16": "__half2float(value)"}
 CUDA_STORE: Mapping[str, str] = {"bf16": "__float2bfloat16_rn(value)", "fp16": "__float2half_rn(value)"}
 """Conversions to and from the accumulator; a cast does for every other type."""
@@ -29,7 +29,7 @@ DEPENDENCE = (
     "}",
     "#endif",
 )
-"""What launches that overlap call; the header of CUDA that declares it needs one that NVRTC lacks."""
+"""Functions that overlapping launches call; the header of CUDA that declares it needs one that NVRTC lacks."""
 
 INFINITY = ("#ifndef INFINITY", "#define INFINITY __int_as_float(0x7f800000)", "#endif")
 """NVRTC has no <math.h>; headers that stand in for it ask whether it is there."""
@@ -78,7 +78,7 @@ def prelude(operator: Operator, plan: Plan, *, target: str, dtype: str, values: 
 def translation_unit(
     source: str, operator: Operator, plan: Plan, *, target: str, dtype: str, values: Mapping[str, int]
 ) -> str:
-    """What the compiler gets: prelude and kernel file. Lines in its messages are the kernel file's."""
+    """The text that the compiler gets: prelude and kernel file. Lines in its messages are the kernel file's."""
     return prelude(operator, plan, target=target, dtype=dtype, values=values) + source.removeprefix("\ufeff")
 
 

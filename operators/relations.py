@@ -20,7 +20,7 @@ Outputs = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Relation:
-    """What a change of the inputs does to the outputs."""
+    """Effect of a change of the inputs on the outputs."""
 
     name: str
     """For people: "rows in another order"."""

@@ -1,4 +1,4 @@
-"""Whatever reads a text that a stranger wrote, and texts that cost a careless reader the square of their length.
+"""Readers of texts that a stranger wrote, and texts that cost a careless reader the square of their length.
 
 A text is a piece that is repeated, between a beginning that leads a reader to the place in question and an end that
 disappoints it there.
@@ -30,14 +30,14 @@ from operators.plan.reading import parse_plan
 
 TIMES = 16
 LEAST_S = 0.005
-"""Less is taken for so much: of what takes no time no growth can be told."""
+"""Least time that is taken for a reader: of what takes no time no growth can be told."""
 PIECES = (
     " ", "\n", "\t", "a", "a ", "a\n", "_", "0", "9", ".", "a.", ".a", ". ", ",", ", ", ";", ";\n", ":", "a:", "::",
     "=", "= ", "-", "+", "*", "**", "/", "/*", "/**", "//", "/a", "\\", "\\\n", "\\ ", '"', '\\"', '"\\', "'",
     "\\'", '""', "`", "```", "~", "~~~ ", "|", "#", "# ", "@", "@a ", "%", "%[a", "%0", "$", "(", ")", "()", "[",
     "]", "[[", "{", "}", "{}", "{;", "<", ">", "<<<<<<< ", "R", 'R"', "u8", "é", "\x00", "\x0b", "\u2028",
 )  # fmt: skip
-"""For every reader."""
+"""Pieces of texts for every reader."""
 SPLIT = "\N{SYMBOL FOR NEWLINE}"
 """Stands in a frame where the repeated piece goes."""
 
@@ -48,11 +48,11 @@ class Reader:
 
     read: Callable[[str], object]
     frames: tuple[str, ...] = (SPLIT,)
-    """What stands around the pieces."""
+    """Texts around the pieces."""
     pieces: tuple[str, ...] = ()
-    """Of its own language."""
+    """Pieces of its own language."""
     refusal: type[Exception] | None = None
-    """What it raises where it cannot read a text."""
+    """Error that it raises where it cannot read a text."""
 
     def spent_s(self, text: str) -> float:
         """The processor's time that it takes for a text, without Python's own for garbage, by now and then."""
@@ -66,7 +66,7 @@ class Reader:
             gc.enable()
 
     def growth(self, frame: str, piece: str, size: int) -> float:
-        """How many times longer it takes for a text that is TIMES as long, `size` characters in all."""
+        """The factor by which it takes longer for a text that is TIMES as long, `size` characters in all."""
         short_s, long_s = (
             self.spent_s(frame.replace(SPLIT, piece * (count // len(piece)))) for count in (size // TIMES, size)
         )

@@ -45,7 +45,7 @@ class Module:
 
     @property
     def name(self) -> str:
-        """What `import` calls it."""
+        """The name by which `import` calls it."""
         return ".".join(self.path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
     @property
@@ -96,7 +96,7 @@ class Module:
 
     @cached_property
     def imported_at_all(self) -> frozenset[tuple[str, str]]:
-        """As `imported`, of all imports that the file holds."""
+        """The same as `imported`, of all imports that the file holds."""
         names: set[tuple[str, str]] = set()
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Import):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 TARGETS = "targets.py"
-"""Of fitness/: the registry through which everything else gets its target."""
+"""Name in fitness/ of the registry through which everything else gets its target."""
 LAYERS = ("operators", "fitness", "mutators", "evo")
 HEAVY = {
     "duckdb": ("evo/store/",),
@@ -47,7 +47,7 @@ MAY_LOAD = {
     "fitness/cuda/compile/line.py": "the driver, asked for its version",
     "fitness/cuda/compile/nvrtc.py": "our own confine.cpp",
     "fitness/cuda/running/runner_process.py": "our own confine.cpp",
-    "evo/packaging/runtime/on_cpu.py": "a package's kernel, in the process of whoever chose to use it",
+    "evo/packaging/runtime/on_cpu.py": "a package's kernel, in the process of a user who chose it",
     "evo/doctor.py": "the C library, and a test program of ours",
     "evo/workers/worker.py": "the C library",
     "evo/store/copying.py": "the C library",
@@ -146,7 +146,7 @@ def test_code_of_candidates_is_mapped_by_programs_that_are_walled_in_first() -> 
         before, _, after = texts[place].partition(".launch(")
         assert after
         assert gives_up in before.rpartition("int main(" if "driver" in place else "void child(")[2]
-    # Whoever starts them starts them alone.
+    # Only these modules start them.
     starts = re.compile(r"cpu/(?:runner|profile_driver)\.cpp\"")
     assert {place for place, text in texts.items() if place.endswith(".py") and starts.search(text)} == {
         "fitness/cpu/runner.py",

@@ -1,4 +1,4 @@
-"""What readers of strangers' texts take grows with the length of a text, and not with its square."""
+"""The time of readers of strangers' texts grows with the length of a text, and not with its square."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is shipped: the sdist and the wheel made from it, installed apart from this tree and used from elsewhere."""
+"""The shipped product: the sdist and the wheel made from it, installed apart from this tree and used from elsewhere."""
 
 from __future__ import annotations
 

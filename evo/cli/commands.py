@@ -311,7 +311,7 @@ def lineage(
     runs: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """How a kernel came to be: all its ancestors, parents before children."""
+    """Show a kernel's lineage: all its ancestors, parents before children."""
     from evo.folders import find_run
     from evo.report import status as queries
 

@@ -102,7 +102,7 @@ def _say(text: str) -> None:
 
 
 def _checked(folder: Path) -> Hermetic:
-    """What the check `hermetic` finds, which it says in a line."""
+    """The finding of the check `hermetic`, which it says in a line."""
     from evo.compare.leaks import hermetic
 
     found = hermetic(folder)

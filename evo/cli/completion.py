@@ -33,7 +33,7 @@ def operator_names(incomplete: str) -> list[str]:
 
 
 def beginnings(incomplete: str) -> list[str]:
-    """What a new operator may begin from."""
+    """The kernels that a new operator may begin from."""
     from operators.beginning import FORMS, templates
 
     return [name for name in (*templates(), *FORMS) if name.startswith(incomplete)] or operator_names(incomplete)

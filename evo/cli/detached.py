@@ -18,7 +18,7 @@ from operators.errors import UserError
 
 OPTION = "--detach"
 LOG = "run.log"
-"""What such a search would have said on a terminal, in the run's folder."""
+"""File in the run's folder with the words that such a search would have said on a terminal."""
 LOOK_EVERY_S = 0.2
 _BEGUN = re.compile(r"^run (.+)$", re.MULTILINE)
 
@@ -66,7 +66,7 @@ def detach(words: Sequence[str], runs: Path, resumed: Path | None = None) -> Det
 
 
 def how_to_follow(begun: Detached) -> str:
-    """What the user may do with it, a line each."""
+    """The commands to follow it, a line each."""
     folder = begun.folder
     return "\n".join((
         f"run {folder} goes on without this terminal (process {begun.process}, log {folder / LOG})",

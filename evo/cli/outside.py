@@ -48,8 +48,7 @@ def ask(
     """
     from evo.compare.cells import stored
     from evo.folders import find_run
-    from evo.outside.comparison_questions import comparison_in, comparison_questions
-    from evo.outside.questions import config_of, nobody_asks, open_questions
+    from evo.outside.questions import comparison_in, comparison_questions, config_of, nobody_asks, open_questions
 
     if place := comparison_in(runs, run):
         llm, found = stored(place).config.llm, comparison_questions(place)
@@ -99,8 +98,7 @@ def tell(
     from evo.budget import parse_limits
     from evo.folders import find_run
     from evo.inbox import Inbox
-    from evo.outside.comparison_questions import comparison_in
-    from evo.outside.questions import Desk
+    from evo.outside.questions import Desk, comparison_in
     from evo.session import Session
     from evo.store.snapshots import has_writer
 
@@ -160,7 +158,7 @@ def mcp(
 
 
 def _tell_comparison(folder: Path, files: list[Path], *, to: str, author: str, as_json: bool) -> None:
-    from evo.outside.comparison_questions import ComparisonDesk
+    from evo.outside.questions import ComparisonDesk
 
     desk = ComparisonDesk(folder, author)
     given = _Given(to=desk.key(to) if to else "", author=author, parents=[], task="", note="")
@@ -189,7 +187,7 @@ def _go_on(folder: Path, limits: dict[str, float], session: Session, *, as_json:
 
 
 class _Given:
-    """What the command's options say of its files."""
+    """Files that the command's options name."""
 
     def __init__(self, *, to: str, author: str, parents: list[str], task: str, note: str) -> None:
         self._to = to

@@ -70,7 +70,7 @@ def diff(
     runs: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """What leads from one kernel of a run to another: source, plan, tunables, and the verdicts beside each other."""
+    """Show the way from one kernel of a run to another: source, plan, tunables and both verdicts."""
     from evo.api import Run
     from evo.folders import find_run
     from evo.report.run_kernels import difference

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 DUCKDB = ".duckdb"
 LISTED = "?"
-"""What stands for the name after a `--query` that has none."""
+"""Stand-in for the name after a `--query` that has none."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Subject = Annotated[str, typer.Argument(metavar="RUN", help="As for other commands; or a pattern, such as 'runs/x/*'.")]
 

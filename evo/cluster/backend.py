@@ -29,7 +29,7 @@ from operators.definition.spec import Operator, Task
 from operators.errors import UserError
 
 START_LIMIT_S = 120.0
-"""How long actors may take to start before the cluster is taken to have no room for them."""
+"""Time that actors may take to start before the cluster is taken to have no room for them."""
 TIDY_S = 20.0
 JOIN_S = 10.0
 """Seconds between two looks for machines that have joined the run's cluster."""
@@ -54,7 +54,7 @@ class ClusterBackend:
         self._known: set[str] = set()
         """Nodes that take part, or never will."""
         self._alike: dict[str, Any] = {}
-        """What all machines have in common, by the names of `describe_machine`."""
+        """Facts that all machines have in common, by the names of `describe_machine`."""
         self._gpu_models: set[str] = set()
         self._join: Callable[[str, Sequence[int]], None] = lambda *_: None
         """Makes the workers of a node, by its cores."""

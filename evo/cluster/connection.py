@@ -101,7 +101,7 @@ HERE = "local"
 OBJECT_STORE_BYTES = 80 << 20
 KNOCK_S = 10.0
 TRIES = 5
-"""How often in a row an actor may die of one call."""
+"""Times in a row that an actor may die of one call."""
 COPY_TOKEN = "copy the head's ~/.ray/auth_token here, or set RAY_AUTH_TOKEN to what `ray get-auth-token` prints there"
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -259,7 +259,7 @@ class Cluster:
                 raise TimeoutError
 
     def answer(self, reference: Any) -> Any:
-        """What a call of an actor came to, and as `get` raises; an actor whose machine failed it is as good as gone."""
+        """The result of an actor's call; raises as `get` does. An actor whose machine failed it is as good as gone."""
         try:
             return value_of(self.get(reference))
         except MachineError as error:

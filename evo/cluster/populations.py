@@ -56,7 +56,7 @@ class Populations:
             getattr(self._strategies[task], method)(*arguments)
 
     def rival(self, task: Task, request: Request, cell: Cell) -> Rival:
-        """What a request's child is paired with; see `Strategy`."""
+        """The kernel that a request's child is paired with; see `Strategy`."""
         return self._strategies[task].rival(request, cell)
 
     def best(self, task: Task) -> Elite | None:
@@ -66,13 +66,13 @@ class Populations:
 
 @dataclass
 class _Past:
-    """How far a strategy has come."""
+    """The state that a strategy has come to."""
 
     steps: int = 0
     """Asks that were answered with something, tells and profiles: all that has a place in the store's history."""
     unstored: list[tuple[Sequence[Request], int]] = field(default_factory=list)
-    """What asks were answered with since it learnt something, and how many they wanted: the driver asks several times
-    before it stores that."""
+    """Answers to asks since it learnt something, and how many these wanted: the driver asks several times before it
+    stores that."""
     heard: list[tuple[int, Leader]] = field(default_factory=list)
     """Leaders, each with the number of steps before it."""
 
@@ -105,7 +105,7 @@ class RemotePopulations:
     def learn(self, task: Task, method: str, *arguments: Any) -> None:
         """A strategy's state goes on by one step; calls arrive in order, and the driver does not wait for them."""
         past = self._of(task)
-        past.unstored.clear()  # whoever tells what became of requests has stored them
+        past.unstored.clear()  # the driver has stored requests whose outcome it tells
         if method == "hear":
             past.heard.append((past.steps, *arguments))
         else:
@@ -128,7 +128,7 @@ class RemotePopulations:
             self._unsent = []
 
     def rival(self, task: Task, request: Request, cell: Cell) -> Rival:
-        """What a request's child is paired with; it raises what `ask` does."""
+        """The kernel that a request's child is paired with; it raises what `ask` does."""
         rival: Rival = self._call("rival", task, request, cell)
         return rival
 
@@ -221,7 +221,7 @@ class RemoteStrategy:
 
 
 def _steps(store: Journal, task: Task, past: _Past) -> Iterator[list[Step]]:
-    """What a strategy has learnt so far, in order, for `Populations.learn`; see `_Past`."""
+    """The steps that a strategy has learnt so far, in order, for `Populations.learn`; see `_Past`."""
     heard, done = deque(past.heard), 0
     for page in rows.history_of(task, store, page=PAGE_TELLS):
         steps: list[Step] = []

@@ -78,7 +78,8 @@ class HostedWorker:
 
 
 def _environment(threads: str | None, *, cuda: bool) -> dict[str, str]:
-    """What a worker has without Ray; `threads` is the driver's own OMP_NUM_THREADS, which Ray overrides."""
+    """The variables that a worker has without Ray; `threads` is the driver's own OMP_NUM_THREADS, which Ray
+    overrides."""
     ours = {
         k: v for k, v in os.environ.items() if not k.startswith("RAY_") and k not in ("OMP_NUM_THREADS", "SPT_NOENV")
     }
@@ -116,7 +117,7 @@ class RemoteWorker:
         return answer
 
     def _files(self, message: Message) -> Files | None:
-        """What has to go with a message, which is the first one about its run."""
+        """The files that have to go with a message, which is the first one about its run."""
         self._knows -= set(message.ended)
         if self._shipped is None or message.context is None or message.context in self._knows:
             return None

@@ -23,7 +23,7 @@ from operators.errors import UserError
 from operators.kernel import Kernel
 
 CONFIG = "comparison.json"
-"""What the comparison was begun with: its configuration, and the devices that prompts tell of."""
+"""File of the comparison's beginning: its configuration, and the devices that prompts tell of."""
 FREE = ("at_once",)
 """Keys that may be others when it goes on: they decide nothing but how long it takes."""
 LAST_EVENT = """
@@ -33,7 +33,7 @@ LAST_EVENT = """
 
 
 class Begun(BaseModel):
-    """What a comparison was begun with."""
+    """The beginning of a comparison."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
 
@@ -43,7 +43,7 @@ class Begun(BaseModel):
 
 
 class Standing(Enum):
-    """How far a cell is."""
+    """State of a cell."""
 
     NEW = "new"
     OPEN = "open"
@@ -67,7 +67,7 @@ def begun(folder: Path) -> tuple[Comparison, list[Cell]]:
 
 
 def stored(folder: Path) -> Begun:
-    """What a comparison was begun with. It raises UserError where none was begun."""
+    """The beginning of a comparison. It raises UserError where none was begun."""
     try:
         return Begun.model_validate_json((folder / CONFIG).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -113,7 +113,7 @@ def _changes(then: Any, now: Any, place: str = "") -> Iterator[str]:
 
 
 def standing(folder: Path, read: Callable[[Connection], object] = lambda _: None) -> tuple[Standing, str]:
-    """How far the cell in `folder` is, and why its last session ended; see `Standing`.
+    """The state of the cell in `folder`, and why its last session ended; see `Standing`.
 
     `read` is given the cell while it is open, if it was begun.
     """
@@ -162,7 +162,7 @@ class CellWinner:
     level: str
     """The level of its verdict: `confirmed`, as a rule."""
     flagged: str
-    """What is suspicious about it; empty: nothing."""
+    """Suspicions about it; empty: none."""
     log_speedup: float
     """ln(naive time / its time)."""
     log_speedup_se: float
@@ -175,7 +175,7 @@ class CellWinner:
 
 @dataclass(frozen=True)
 class Used:
-    """What a cell used in all, each counted as the view `steps` says, alike in all arms."""
+    """Use of a cell in all, each kind counted as the view `steps` says, alike in all arms."""
 
     evaluations: int = 0
     trials: int = 0

@@ -70,7 +70,7 @@ class Conclusions:
             yield row | _beside(beside.get(summary.arm))
 
     def lines(self) -> Iterator[str]:
-        """What is to be known of the table, in words."""
+        """Sentences that must be known beside the table."""
         yield (
             f"{self.judged} of {self.cells} cells judged anew; ratio: beside {self.reference}, with a 95 % interval; "
             f"p: sign-flip test over operators, Holm over arms; seen_from: the smallest ratio that would have been "
@@ -83,7 +83,7 @@ class Conclusions:
             yield from self._with_enough()
 
     def _with_enough(self) -> Iterator[str]:
-        """What as many operators as the test needs would have told, if they differed as these do."""
+        """Sentences on what as many operators as the test needs would have told, if they differed as these do."""
         arms = max(len(self.tested), 1)
         needed = least_operators(arms)
         for effect in self.effects:
@@ -93,12 +93,12 @@ class Conclusions:
 
 
 def conclusions(made: Comparison, cells: Sequence[JudgedCell]) -> Conclusions:
-    """What the judged ones of these cells say."""
+    """The conclusions from the judged ones of these cells."""
     return concluded(made, outcomes(cells), len(cells))
 
 
 def concluded(made: Comparison, found: Sequence[Outcome], cells: int) -> Conclusions:
-    """What these outcomes say, in whatever order, of a comparison with so many cells."""
+    """The conclusions from these outcomes, in whatever order, of a comparison with this many cells."""
     reference, rng = made.reference_arm, resampling(made)
     known = any(outcome.arm == reference for outcome in found)
     return Conclusions(
@@ -192,7 +192,7 @@ ASSUMED = (1.1, 1.3, 2.0)
 
 @dataclass(frozen=True)
 class Outlook:
-    """What is to be expected if cells vary so much."""
+    """Expectation if cells vary this much."""
 
     origin: str
     """Where the spread is from, in words."""
@@ -304,7 +304,7 @@ def own_outcomes(results: Sequence[CellResult]) -> list[Outcome]:
 
 @dataclass(frozen=True)
 class ComparisonPlan:
-    """What would be begun."""
+    """Plan of a comparison that would be begun."""
 
     name: str
     arms: list[dict[str, Any]]
@@ -318,7 +318,7 @@ class ComparisonPlan:
     trials: int
     """In all cells together, at most."""
     most_usd: float | None
-    """What the answers may cost at most; None: no limit follows from this budget, or a price is not known."""
+    """Largest cost of the answers; None: no limit follows from this budget, or a price is not known."""
     at_once: str
 
     def lines(self) -> list[str]:
@@ -351,7 +351,7 @@ def _amount(value: float) -> str:
 
 
 def plan(made: Comparison, cells: Sequence[Cell]) -> ComparisonPlan:
-    """What would be begun with these cells of a comparison."""
+    """The plan that would be begun with these cells of a comparison."""
     kind, amount = made.limit
     asking = [cell for cell in cells if cell.config.llm]
     tuned = sum(cell.config.cell.trials for cell in cells if cell.config.cell)

@@ -23,7 +23,7 @@ USED = {
     "evaluations": "evaluations", "trials": "trials of tunables", "calls": "answers of models", "tokens": "tokens",
     "cost_usd": "US dollars", "evaluator_s": "seconds of evaluators", "elapsed_s": "seconds since the cell began",
 }  # fmt: skip
-"""What cells use, in words: curves are drawn against all of it."""
+"""Names of what cells use: curves are drawn against all of it."""
 BUDGETS = ("evaluations", "calls", "tokens", "cost_usd", "evaluator_s")
 NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}"
 Name = Annotated[str, Field(pattern=rf"^{NAME}$")]
@@ -41,7 +41,7 @@ class Arm(BaseModel):
     settings: dict[str, Any] = {}
     """The strategy's settings."""
     profile: Literal[PROFILERS] = PROVIDER  # type: ignore[valid-type]
-    """What language models are shown of a profile, as for a run."""
+    """Part of a profile that language models are shown, as for a run."""
     tuning: Literal["none", "own", "last"] = "none"
     """Who tries settings of tunables: none does; the strategy when it likes, within the comparison's `trials`; or, when
     it has asked for all else, the engine with as many trials of its best kernel."""
@@ -210,11 +210,11 @@ class Cell:
     seed: int
     config: RunConfig = field(repr=False, compare=False)
     path: str = field(repr=False, compare=False)
-    """What the configuration calls the operator."""
+    """The operator as the configuration names it."""
 
     @property
     def name(self) -> str:
-        """What its folder is called."""
+        """The name of its folder."""
         return f"{self.arm}-{self.operator}-{self.dtype}-{self.target}-s{self.seed}"
 
 

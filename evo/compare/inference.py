@@ -34,7 +34,7 @@ MOST_SEEDS = 32
 
 @dataclass(frozen=True)
 class Spread:
-    """How much ln(speedup) varies, as standard deviations."""
+    """Variation of ln(speedup), as standard deviations."""
 
     operators: float
     """The deviation of two arms' true difference from operator to operator."""
@@ -57,7 +57,8 @@ class Size:
 
 
 def least_operators(arms: int) -> int:
-    """How many operators it takes for any difference to be told from chance, with so many arms beside the reference.
+    """The number of operators from which any difference can be told from chance, with this many arms beside the
+    reference.
 
     Of n operators the test has 2^n patterns of signs, so no p-value is below 2^(1-n); Holm's first step asks for
     ALPHA / arms.
@@ -194,7 +195,7 @@ _Cells = dict[_Key, Outcome]
 
 
 class Verdict(StrEnum):
-    """What a comparison says of an arm beside the reference."""
+    """Verdict of a comparison on an arm beside the reference."""
 
     FASTER = "faster"
     SLOWER = "slower"
@@ -296,7 +297,7 @@ def summaries(outcomes: Sequence[Outcome], rng: np.random.Generator) -> list[Sum
 
 
 def spread(outcomes: Sequence[Outcome], reference: str) -> Spread | None:
-    """How much these outcomes vary, for the plan of a larger comparison; None where they cannot tell.
+    """The variation of these outcomes, for the plan of a larger comparison; None where they cannot tell.
 
     Seeds by the variance within an arm's tasks, pooled; operators by that of the differences to the reference, less
     what seeds make of it, pooled over arms.

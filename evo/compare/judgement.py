@@ -155,7 +155,7 @@ class _Bench:
     naive: Kernel
     winners: Sequence[Kernel]
     judged: dict[str, Evaluation]
-    """What was judged of them, by kernel id."""
+    """Their evaluations, by kernel id."""
     compared: set[str]
     """Ids of those that were timed beside the fastest one."""
 
@@ -181,7 +181,7 @@ class _Bench:
 
     @property
     def left(self) -> int:
-        """How many measurements are still to be made, if all of them turn out to be right."""
+        """The number of measurements that are still to be made, if all of them turn out to be right."""
         return len(self.unjudged) + len(self.uncompared) + max(len(self.unjudged) - (self.fastest is None), 0)
 
 
@@ -222,7 +222,7 @@ def judged_cells(folder: Path, results: Sequence[CellResult] | None = None) -> l
 
 
 def outcomes(cells: Iterable[JudgedCell]) -> list[Outcome]:
-    """What the statistics are made from."""
+    """The outcomes that the statistics are made from."""
     return [cell.outcome for cell in cells if cell.outcome]
 
 
@@ -289,7 +289,7 @@ def _naive(cell: Cell) -> Kernel:
 
 
 def _evaluations(folder: Path, kind: str) -> _Evaluations:
-    """What was measured, JUDGED or COMPARED, by task and kernel id."""
+    """The measurements, JUDGED or COMPARED, by task and kernel id."""
     if not (folder / FOLDER / STORE).is_dir():
         return {}
     found = {}

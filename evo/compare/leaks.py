@@ -38,7 +38,7 @@ TOLD = """
     select 'is told lessons of other runs', null from runs
     where json_array_length(config_json, '$.lessons') > 0 or json_array_length(config_json, '$.learnt') > 0
 """
-"""What would tell a cell of others although its prompts may not show it."""
+"""Query for words that would tell a cell of others although its prompts may not show them."""
 PROMPTS = """
     select request_id, messages_json from llm_calls
     union all
@@ -50,7 +50,7 @@ OWN = """
     union all select answer from llm_calls where answer is not null
     union all select tool_calls_json from llm_calls where tool_calls_json is not null
 """
-"""What a cell made by itself."""
+"""Query for what a cell made by itself."""
 MADE = "select distinct source from kernels"
 IDEAS = "select distinct description from proposals where model is not null and length(description) >= 32"
 LEAST_LINE = 24
@@ -74,7 +74,7 @@ class Leak:
 
 @dataclass(frozen=True)
 class Hermetic:
-    """What the check found."""
+    """Findings of the check."""
 
     cells: int
     prompts: int
@@ -132,7 +132,7 @@ class _Sources:
 
 
 def _leaks(cell: Cell, folder: Path, sources: _Sources, ideas: Iterable[str]) -> tuple[list[Leak], int]:
-    """What is wrong with one cell, and how many prompts it sent; `ideas` are of cells of its operator."""
+    """The leaks of one cell, and how many prompts it sent; `ideas` are of cells of its operator."""
     with open_reader(folder) as store:
         told, prompts = (store.sql(sql).to_arrow_table().to_pylist() for sql in (TOLD, PROMPTS))
         made, said = _texts(store, OWN), _texts(store, IDEAS)
@@ -156,7 +156,7 @@ def _leaks(cell: Cell, folder: Path, sources: _Sources, ideas: Iterable[str]) ->
 
 
 def _prompt(messages_json: str) -> str:
-    """What a model was told, without what it said itself."""
+    """The text that a model was told, without what it said itself."""
     messages: Iterable[Mapping[str, Any]] = json.loads(messages_json)
     return "\n".join(content_of(message) for message in messages if message.get("role") != "assistant")
 

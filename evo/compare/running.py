@@ -40,7 +40,7 @@ class Running:
     searches: dict[Cell, Search] = field(default_factory=dict)
     """Those under way."""
     ended: dict[Cell, tuple[Standing, str]] = field(default_factory=dict)
-    """How far each cell is that is not under way and not new, and why it ended."""
+    """State of each cell that is not under way and not new, and why it ended."""
     stopped: bool = False
     """Whether the user ended it before its time."""
 
@@ -79,7 +79,7 @@ def check(comparison: Comparison) -> list[Cell]:
 
 
 def _devices(comparison: Comparison) -> Mapping[str, DeviceInfo]:
-    """What prompts of all cells tell of the devices: measured once, so that it is the same in each."""
+    """The devices as prompts of all cells tell of them: measured once, so that they are the same in each."""
     asks = any(comparison.llm if arm.models is None else arm.models for arm in comparison.arms.values())
     look = measured_device if asks else device_info
     return {target: look(target, threads=comparison.threads) for target in comparison.targets}
@@ -241,7 +241,7 @@ class _Group:
 
 
 def shared_context(cells: Sequence[Cell], build: Path) -> RunContext:
-    """What evaluation workers need to know of cells of one target: the same for all.
+    """The facts that evaluation workers need of cells of one target: the same for all.
 
     So what a task's workers drew, compiled and keep warm serves all of its cells. What they find out of a kernel they
     tell the cell that asked.

@@ -23,7 +23,7 @@ from fitness.targets import devices
 from operators.errors import UserError
 
 LOG = "mcp.log"
-"""What sessions say that were begun for a mind outside, in the run's folder."""
+"""File in the run's folder with the words of sessions that were begun for an agent outside."""
 SEARCHES = "is for the search alone, which nothing may disturb while it times: submit the draft and read its verdict"
 
 
@@ -43,7 +43,7 @@ class DraftWorkers:
         self._view: Pool | None = None
 
     async def run(self, job: Job[Found]) -> Found:
-        """What a draft's job came to. It raises UserError for one that a search alone may do, and what pools raise."""
+        """Return the answer of a draft's job. It raises UserError for one that is for a search alone."""
         if isinstance(job, SpotCheck) and job.task.target != "cpu":
             raise UserError(f"to run what cannot be emulated {SEARCHES}")
         if not job.builds and not isinstance(job, SpotCheck):
@@ -82,7 +82,7 @@ class Sessions:
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
         self._tried: set[Path] = set()
-        """What lay in the inbox when its last session started."""
+        """Lines that lay in the inbox when its last session started."""
 
     @property
     def under_way(self) -> bool:

@@ -160,7 +160,7 @@ class Studio:
         try:
             out, said = await process.communicate()
         finally:
-            if process.returncode is None:  # nobody waits for it any more
+            if process.returncode is None:  # no call waits for it any more
                 process.kill()
         if process.returncode:
             return Result(bounded(said.decode(errors="replace").strip()), failed=True)
@@ -214,7 +214,7 @@ class Studio:
             await asyncio.sleep(min(left, LOOK_EVERY_S))
 
     def _fate(self, of: str) -> Result | None:
-        """What became of a question's answer, or of a kernel; None: nothing yet."""
+        """The outcome of a question's answer, or of a kernel; None: there is none yet."""
         asked = self._read("select request_id from llm_sent where starts_with(cache_key, ?) limit 1", [of])
         if not asked:
             return self._judged(of)

@@ -37,7 +37,7 @@ NO_NAME = re.compile(
 
 @dataclass(frozen=True)
 class Choice:
-    """What is to become of one task's champion."""
+    """Decision on one task's champion."""
 
     task: str
     kernel: str
@@ -189,7 +189,8 @@ class _Judge:
     def _compared(
         self, operator: Operator, task: Task, best: StoredKernel, current: Champion
     ) -> tuple[dict[str, Any], str]:
-        """What the record says of the champion whose place is taken, and in words; or it stays."""
+        """The comparison that the record holds with the champion whose place is taken, and in words; or that one
+        stays."""
         if (current.run, current.kernel) == (self.run.id, best.id):
             raise _Stays(f"{current.file} is the run's own best kernel already")
         if current.workloads != self.config["workload_set"]:
@@ -233,7 +234,7 @@ class _Judge:
 
 
 def _folders(config: Mapping[str, Any]) -> dict[str, str]:
-    """What a run's operators are loaded by, by their names."""
+    """Paths that a run's operators are loaded by, by their names."""
     return {load(name).name: name for name in config["operators"]}
 
 

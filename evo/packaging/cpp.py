@@ -122,15 +122,15 @@ class _Writer:
 
 
 TAKEN = frozenset(("all", "cases", "evo_plan", "help", "install", "linux", "main", "package", "std", "test", "unix"))
-"""What a namespace or a target of CMake cannot be called, or should not."""
+"""Names that a namespace or a target of CMake cannot have, or should not."""
 POINTEES = {
     "fp64": "double", "fp32": "float", "int64": "std::int64_t", "int32": "std::int32_t", "int8": "std::int8_t",
     "uint8": "std::uint8_t",
 }  # fmt: skip
-"""What the elements of a dtype are in the header; those of 16 bits have no type that all compilers share."""
+"""Types of a dtype's elements in the header; those of 16 bits have no type that all compilers share."""
 
 TYPES = {"pointer": "std::uintptr_t", "other": "std::uintptr_t", "integer": "long long", "float": "double"}
-"""What an argument is worked out as, by its parameter's kind."""
+"""Type that an argument is worked out as, by its parameter's kind."""
 
 
 def identifier(name: str) -> str:
@@ -143,7 +143,7 @@ def identifier(name: str) -> str:
 
 @dataclass(frozen=True)
 class Source:
-    """What a launcher is made of."""
+    """The parts of a launcher."""
 
     name: str
     """The name of its namespace."""
@@ -156,7 +156,7 @@ class Source:
     params: Mapping[str, tuple[Param, ...]]
     """The parameters of the compiled kernels, by what launches call them."""
     symbols: Mapping[str, str]
-    """What the code calls them; empty on cpu, where they have numbers."""
+    """Their names in the code; empty on cpu, where they have numbers."""
 
     @property
     def cuda(self) -> bool:
@@ -165,12 +165,12 @@ class Source:
 
     @property
     def dims(self) -> tuple[str, ...]:
-        """What a caller says."""
+        """The dims that a caller gives."""
         return (*self.operator.dims, *self.operator.data_dims)
 
     @property
     def facts(self) -> list[str]:
-        """What is asked of the machine."""
+        """The facts that the machine is asked for."""
         return sorted(FACTS[self.plan.target] - {"blocks_per_sm", "sizeof_T", "sizeof_ACC"})
 
     def element(self, dtype: str) -> str:
@@ -178,7 +178,7 @@ class Source:
         return resolve_dtype(dtype, self.dtype).name
 
     def spelled(self, name: str) -> str:
-        """What stands in C++ for a name of the plan's formulas."""
+        """The C++ for a name of the plan's formulas."""
         if name in ("i", "blocks_per_sm"):
             return name
         return f"v.{name}()" if name in self.plan.lets else f"v.{name}"
@@ -190,7 +190,7 @@ class Source:
 
 
 def lazily(source: Source, what: str, expression: Expression) -> str:
-    """What is told to `value` and the like of plan.hpp: words for messages, and the formula as a lambda."""
+    """The arguments of `value` and the like of plan.hpp: words for messages, and the formula as a lambda."""
     made = number(expression, source.spelled)
     return f"{literal(f'{what}: `{expression.text}`')}, [&] {{ return {made}; }}"
 
@@ -204,7 +204,7 @@ def indented(lines: Iterable[str], levels: int = 1) -> str:
 
 
 def numbers(source: Source) -> str:
-    """What formulas are over, worked out from the dims and what the machine is."""
+    """The C++ of the numbers that formulas are over, worked out from the dims and the machine."""
     operator, plan = source.operator, source.plan
     sizes = plan.facts({}, source.dtype)
     constants = {**sizes, **source.settings}
@@ -286,7 +286,7 @@ def _bytes(source: Source, what: str, dtype: str, shape: Sequence[Expression], m
 
 
 def plan_function(source: Source) -> str:
-    """What a call clears and launches."""
+    """The C++ function that clears buffers and launches kernels."""
     plan = source.plan
     used = {name for launch in plan.launches for argument in launch.args for name in argument.names}
     body = ["Plan made;", "Bounds bounds;"]
@@ -387,7 +387,7 @@ def _geometry(source: Source, label: str, launch: Launch, kernel: int) -> list[s
 
 
 def _argument(source: Source, what: str, kernel: str, expression: Expression, param: Param) -> str:
-    """What puts one argument where the driver finds it, as the parameter's type has it."""
+    """The C++ that puts one argument where the driver finds it, as the parameter's type has it."""
     kinds = argument_kinds(source.operator, source.plan.buffers, source.plan.tensor_maps)
 
     def of_object(name: str) -> str:

@@ -19,7 +19,7 @@ STATIC = Path(loading.__file__).parent / FOLDER
 NVCC_OPTIONS = "-std=c++17 --expt-relaxed-constexpr -w"
 """For kernel.cu, where NVRTC has `fitness.cuda.compile.nvrtc.OPTIONS`."""
 OF_TARGET = {"cuda": "driver.hpp", "cpu": "machine.hpp"}
-"""What a launcher includes besides its own header."""
+"""Header that a launcher includes besides its own."""
 
 
 def cpp_files(source: Source, head: str, cases: bytes, more: Mapping[str, str]) -> dict[str, str | bytes]:

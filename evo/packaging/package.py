@@ -54,7 +54,7 @@ class Subject:
     verdict: Mapping[str, Any] | None
     """The verdict in the form of verdict.json; None: it was never judged there."""
     conditions: Mapping[str, Any] = field(default_factory=dict)
-    """What the verdict was given on: device, driver, versions."""
+    """Conditions of the verdict: device, driver, versions."""
     lineage: Sequence[Mapping[str, Any]] = ()
     """Its ancestors and itself, parents before children."""
 
@@ -325,7 +325,7 @@ The cubin is for {arch}; `nvcc -cubin -arch=... {NVCC_OPTIONS} kernel.cu` makes 
 CARRIED = Path(loading.__file__).parent
 LOADERS = {"cuda": "on_cuda", "cpu": "on_cpu"}
 H200 = {"sm_count": 132, "warp_size": 32, "max_shared_bytes": 232448, "l2_bytes": 50 << 20}
-"""What stands in for a GPU where a plan's conditions are asked while a package is written."""
+"""Facts that stand in for a GPU where a plan's conditions are asked while a package is written."""
 LICENSES = """// {operator}, kernel {id}, {origin}.
 // SPDX-License-Identifier: Apache-2.0 (see LICENSE), as far as it was made by kernel-evo or from its kernels; what you
 // or others wrote yourselves stays under your own licence.
@@ -399,9 +399,9 @@ class _Made:
     files: Mapping[str, str | bytes]
     params: Mapping[str, tuple[Param, ...]]
     more: Mapping[str, Any]
-    """What plan.json has besides."""
+    """Further contents of plan.json."""
     cmake: Mapping[str, str]
-    """What CMakeLists.txt is told."""
+    """Values for CMakeLists.txt."""
 
 
 def _cuda(subject: Subject, plan: Plan, head: str) -> _Made:

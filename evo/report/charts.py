@@ -155,7 +155,7 @@ def map_figure(task: str, elites: Rows) -> Figure:
 
 
 def roofline_figure(task: str, dtype: str, points: Rows, peaks: Peaks | None) -> Figure:
-    """What kernels reach, workload by workload, below what the device can do at most, where that is known."""
+    """The rates that kernels reach, workload by workload, below the device's peaks, where those are known."""
     series = {"naive": 1, "best": 0}
     drawn = [
         {"kernel": name, "intensity": row["intensity"], "gflop_s": row["flops"] / row[field] / 1e3}

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from shlex import quote
 from typing import Any
 
 from evo.report.output import printable
@@ -37,8 +38,8 @@ class Query:
         rows = f" --rows {self.rows}" if self.rows > 10_000 else ""
         timeout = f" --timeout {self.timeout_s}" if self.timeout_s else ""
         if self.name:
-            return f"evo sql{rows}{timeout} {quoted(self.where)} --query {self.name}"
-        return f"evo sql{rows}{timeout} {quoted(self.where)} \"$(cat <<'SQL'\n{self.sql.strip()}\nSQL\n)\""
+            return f"evo sql{rows}{timeout} {quote(self.where)} --query {self.name}"
+        return f"evo sql{rows}{timeout} {quote(self.where)} \"$(cat <<'SQL'\n{self.sql.strip()}\nSQL\n)\""
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class Column:
     """Fields whose values follow that prefix, where they are others than it shows."""
 
     def value(self, row: Mapping[str, Any]) -> Any:
-        """What it shows of a row, as plain values."""
+        """The value that it shows of a row, as plain data."""
         found = [row.get(name) for name in self.names]
         return found[0] if len(found) == 1 else found
 
@@ -84,7 +85,7 @@ class Column:
         return self.link + "-".join(str(row.get(name)) for name in self.link_names or self.names)
 
     def text(self, row: Mapping[str, Any]) -> str:
-        """What it shows of a row, for people."""
+        """The text that it shows of a row, for people."""
         return self.show(*(row.get(name) for name in self.names))
 
 
@@ -174,7 +175,7 @@ class Document:
     told: str
     """One sentence about it."""
     notices: Sequence[str]
-    """What must be known before a number is read."""
+    """Notices to read before any number."""
     sections: Sequence[Section]
     made: str = ""
     """By what, from what and when."""
@@ -267,8 +268,3 @@ def time_us(value: float) -> str:
 def yes(value: bool) -> str:
     """`yes` or `no`."""
     return "yes" if value else "no"
-
-
-def quoted(word: str) -> str:
-    """A word of a shell's command."""
-    return "'" + word.replace("'", "'\"'\"'") + "'"

@@ -52,7 +52,7 @@ def loads(gpus: Sequence[GpuLoad]) -> str:
 
 
 def load_of(line: str) -> GpuLoad | None:
-    """What a line of `nvidia-smi` says; None for one that is something else."""
+    """The load that a line of `nvidia-smi` tells; None for one that is something else."""
     cells = [cell.strip() for cell in next(csv.reader([line]), [])]
     if len(cells) != len(FIELDS) or not cells[0].isdigit():
         return None

@@ -36,12 +36,12 @@ class HealthFinding:
 
     cause: Literal["died", "failed", "operator", "provider", "alarm", "silent", "workers", "disk"]
     told: str
-    """What it is and what to do, in a line."""
+    """The fault and its remedy, in a line."""
 
 
 @dataclass(frozen=True)
 class Health:
-    """How a run is."""
+    """State of a run."""
 
     state: State
     reason: str
@@ -50,7 +50,7 @@ class Health:
     """Seconds since the last verdict; None where there is none yet."""
     findings: tuple[HealthFinding, ...]
     waits: str = ""
-    """What a run that goes on waits for, as long as nothing moves."""
+    """The event that a run which goes on waits for, as long as nothing moves."""
 
     @property
     def is_healthy(self) -> bool:
@@ -67,7 +67,7 @@ class Health:
 
 
 def health(folder: Path, *, now: float | None = None, free_bytes: int | None = None) -> Health:
-    """How the run in `folder` is; `now` by `time.time`, the disk's free bytes as given, or as they are.
+    """The state of the run in `folder`; `now` by `time.time`, the disk's free bytes as given, or as they are.
 
     It raises StoreError where the run cannot be read.
     """
@@ -131,7 +131,7 @@ def settings(config_json: str | None) -> dict[str, Any]:
 
 
 def _waits(folder: Path) -> str:
-    """What the search said last that it waits for, unless something was told since."""
+    """The event that the search last said it waits for, unless a result came since."""
     sql = f"""
         select arg_max(detail_json, rowid)->>'for' as what from events where kind = '{WAITS}'
           and created_at > coalesce((select max(created_at) from tells), 'epoch'::timestamptz)
@@ -163,7 +163,7 @@ def _of_models(folder: Path) -> Iterator[HealthFinding]:
 
 
 def _of_time(folder: Path, last: dict[str, Any], now: float) -> Iterator[HealthFinding]:
-    """What a run that goes on lacks."""
+    """Findings on a run that goes on and lacks something."""
     stall_s, life, began = last["stall_s"], last["life"], last["began"] or now
     sql = f"""
         select kind, epoch(created_at) as at from events
@@ -242,7 +242,7 @@ def _row(folder: Path) -> dict[str, Any]:
 
 
 def spent(row: Mapping[str, Any]) -> dict[str, float]:
-    """What a run used, by kind, of the answer to `SQL`."""
+    """The use of a run by kind, from the answer to `SQL`."""
     return {kind: float(row[kind]) for kind in KINDS}
 
 
@@ -273,7 +273,7 @@ def _tasks(tasks: Sequence[str]) -> str:
 
 
 def used(spent: Mapping[str, float], limits: Mapping[str, float]) -> str:
-    """What a run used, of each limit that it has: `26 s of 40 s, 6 evals, 0.12 USD`."""
+    """The use of a run, of each limit that it has: `26 s of 40 s, 6 evals, 0.12 USD`."""
     written: dict[str, Callable[[float], str]] = {
         "wall_s": duration, "evaluations": lambda n: f"{n:.0f} evals", "tokens": tokens,
         "cost_usd": lambda usd: f"{usd:.4g} USD",

@@ -75,9 +75,9 @@ class View:
     models: str
     gpus: Sequence[GpuLoad]
     jobs: Sequence[str]
-    """What is judged now, the oldest first."""
+    """Jobs of now, the oldest first."""
     events: Sequence[str]
-    """What was found, the newest first."""
+    """Finds, the newest first."""
     tasks: Sequence[TaskLine]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -261,7 +261,7 @@ class Progress:
         return sorted(found, key=lambda state: -state.fastest[0] if state.fastest else 0.0)
 
     def _line(self, search: Running, *, is_first: bool) -> str:
-        """What is going on, what is left and what is new, as far as there is room; what matters most comes first."""
+        """The work of now, what is left and what is new, as far as there is room; the most important comes first."""
         news = self._news(search)
         first = self._first if is_first else ""
         self._told |= {str(state.task): _best(state) for state in news}
@@ -304,7 +304,7 @@ def _count(search: Running) -> str:
 
 
 def _left(search: Running) -> str:
-    """What is left of every limit."""
+    """The rest of every limit."""
     written: dict[str, Callable[[float], str]] = {
         "wall_s": duration,
         "evaluations": lambda left: f"{left:.0f} evals",
@@ -329,7 +329,7 @@ def _rate(search: Running) -> float:
 
 
 def _models(search: Running) -> str:
-    """What language models have cost, if any was asked."""
+    """The cost of language models so far, if any was asked."""
     spending = search.budget.spending
     if not spending.attempts:
         return ""

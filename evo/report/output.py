@@ -76,7 +76,7 @@ class Safe:
 
 
 def raw(stream: TextIO) -> TextIO:
-    """What a stream was before `safe_streams`, for code that writes control sequences of its own."""
+    """The stream as it was before `safe_streams`, for code that writes control sequences of its own."""
     return stream.stream if isinstance(stream, Safe) else stream
 
 

@@ -59,7 +59,8 @@ class Page:
 
 
 def operator_pages() -> list[Page]:
-    """What an operator's folder may hold: operator.toml, its forms, reference.py, and the headers of kernel files."""
+    """Pages on the contents of an operator's folder: operator.toml, its forms, reference.py, and the headers of kernel
+    files."""
     keys = [_model_page(f"operator.toml {table}".strip(), model) for table, model in reading.TABLES.items()]
     forms = [Entry(path.stem, "form", "", _first_comment(path.read_text(encoding="utf-8"))) for path in _forms()]
     functions = [Entry(f"{name}(...)", "function", "", meaning) for name, meaning in FUNCTIONS.items()]
@@ -80,7 +81,8 @@ def operator_pages() -> list[Page]:
 
 
 def run_pages() -> list[Page]:
-    """What a run's TOML file or `--set KEY=VALUE` may say, the settings of every strategy, and the mutators."""
+    """Pages on the keys of a run's TOML file and of `--set KEY=VALUE`, the settings of every strategy, and the
+    mutators."""
     models: list[tuple[str, type[BaseModel]]] = [
         ("run", RunConfig),
         ("[llm]", LlmSettings),
@@ -256,7 +258,7 @@ def _trial(tried: CallTrial) -> str:
 
 
 def _measured(champion: Champion) -> str:
-    """What was seen of a kernel when it was taken in."""
+    """The measurements of a kernel when it was taken in."""
     known = ((champion.over_naive, "naive"), (champion.over_library, "the library"))
     speedups = [f"{speedup:.3g}x over {whom}" for speedup, whom in known if speedup]
     level = standing(champion.level, champion.flagged)

@@ -39,7 +39,8 @@ def html(document: Document, *, live: str | None = None) -> str:
 
 
 def policy(*, live: bool) -> str:
-    """What a browser lets the page do: run its own script, and where it is live ask the server that it came from."""
+    """The page's content security policy: it may run its own script, and where it is live ask the server that it came
+    from."""
     digest = base64.b64encode(hashlib.sha256(_script(live=live).encode()).digest()).decode()
     asks = "connect-src 'self'; " if live else ""
     return (
@@ -55,12 +56,12 @@ def _script(*, live: bool) -> str:
 
 
 def kind(block: Block) -> str:
-    """What kind of block it is."""
+    """The kind of a block."""
     return type(block).__name__.lower()
 
 
 def value(column: Column, row: Mapping[str, Any]) -> str:
-    """What a cell holds, to the last digit, for sorting and for checks."""
+    """The value of a cell, to the last digit, for sorting and for checks."""
     return as_json(column.value(row), indent=None)
 
 
@@ -91,7 +92,7 @@ def changed(text: str) -> list[tuple[str, str]]:
 
 
 def _shown(value: Any) -> Any:
-    """What the template makes of a value before it escapes text: nothing turns the direction of writing."""
+    """A value as the template shows it before it escapes text: nothing turns the direction of writing."""
     return printable(value) if type(value) is str else value
 
 
@@ -114,7 +115,7 @@ def _asset(name: str) -> str:
 OBEYED = re.compile(
     r"[&<>\"`*{}\[\]#!|~^$@\\]"
     r"|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])"  # within a word it is only that
-    r"|:(?=/)|(?<=www)\."  # links that nobody wrote as such
+    r"|:(?=/)|(?<=www)\."  # links that were not written as such
     r"|^[-+=](?=\s)|^\d+[.)](?=\s)"  # lists and headings
 )
 LONGEST = 300

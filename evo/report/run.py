@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from evo.api import Run
@@ -29,7 +30,6 @@ from evo.report.document import (
     dollars,
     level,
     number,
-    quoted,
     ratio,
     seconds,
     share,
@@ -61,7 +61,7 @@ def told(seen: Material) -> str:
 
 
 def notices(seen: Material) -> Iterator[str]:
-    """What must be known before a number is read."""
+    """Notices to read before any number."""
     if seen.is_running:
         yield "The search goes on: this is how it stood when the report was made, which is not its result."
     if not seen.row:
@@ -78,20 +78,20 @@ def notices(seen: Material) -> Iterator[str]:
     if not seen.is_running and (ending := [*seen.rows(sql.ENDINGS)][-1:]) and ending[0]["kind"] != "finished":
         reason = json.loads(ending[0]["detail_json"]).get("reason", "")
         why = f" ({ending[0]['kind']}: {reason})" if ending[0]["kind"] == "failed" else ""
-        yield f"The search did not end by itself{why}; it goes on with: evo resume {quoted(seen.run)}"
+        yield f"The search did not end by itself{why}; it goes on with: evo resume {quote(seen.run)}"
 
 
 def attention(seen: Material) -> Iterator[str]:
-    """What needs a person, each with the command that helps."""
+    """Matters that need a person, each with the command that helps."""
     for row in seen.rows(sql.FAULTS):
         yield f"Operator at fault: {row['task']} could not go on: {json.loads(row['detail_json']).get('reason', '?')}"
     if held := seen.rows(sql.QUARANTINED):
         yield f"{len(held)} kernels are in quarantine; look at them below before anything of their kind is believed."
     if open_ := _unconfirmed(seen):
-        again = f"confirm with: evo resume {quoted(seen.run)} --confirm"
+        again = f"confirm with: evo resume {quote(seen.run)} --confirm"
         yield f"Unconfirmed leaders: {_named(open_)}; {again}"
     if seen.questions:
-        yield f"{seen.questions} questions wait for answers from outside: evo ask {quoted(seen.run)}"
+        yield f"{seen.questions} questions wait for answers from outside: evo ask {quote(seen.run)}"
     for row in seen.rows(sql.EVENTS):
         if row["kind"] in OUTAGES:
             yield f"{row['kind'].replace('_', ' ')}, {row['times']} times, at last: {row['latest']}"
@@ -170,12 +170,12 @@ def speedups() -> list[Column]:
 
 
 def outcome() -> Column:
-    """What became of kernels, in words."""
+    """The column with the outcome of kernels, in words."""
     return Column("what", ("status",), lambda status: status.replace("_", " "), numeric=False)
 
 
 def makers() -> list[Column]:
-    """What made a kernel."""
+    """The columns with the makers of a kernel."""
     return [text("mutator", "mutator"), text("model", "model", code=True), text("change", "description", code=True)]
 
 

@@ -36,7 +36,7 @@ MOST_SIBLINGS = 30
 
 @dataclass(frozen=True)
 class Descent:
-    """How the best kernel of one task came to be."""
+    """Descent of the best kernel of one task."""
 
     task: str
     kernel_id: str
@@ -58,7 +58,7 @@ class Material:
     """The row of the table `runs`; empty where the run was stopped before it began."""
     config: Mapping[str, Any]
     questions: int
-    """How many questions wait for answers from outside."""
+    """Number of questions that wait for answers from outside."""
     answers: Mapping[str, Sequence[Row]]
     """To queries, by their text or their name."""
     lineages: Sequence[Descent]

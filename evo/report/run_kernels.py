@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from difflib import unified_diff
+from shlex import quote
 from typing import Any
 
 from evo.api import StoredKernel, Verdict
@@ -21,7 +22,6 @@ from evo.report.document import (
     bounds,
     count,
     number,
-    quoted,
     ratio,
     text,
     time_us,
@@ -35,7 +35,7 @@ from operators.errors import PlanError
 from operators.plan.header import read_header
 
 LINK = "kernel-"
-"""What the anchor of a kernel begins with."""
+"""Prefix of the anchor of a kernel."""
 MOST_TEXT = 5_000_000
 """Characters of sources, diffs, questions and answers in a report, all kernels together."""
 MOST_FILE, MOST_PROMPT = 60_000, 20_000
@@ -73,7 +73,7 @@ def kernel_folds(seen: Material) -> dict[tuple[str, str], Fold]:
 
 def kernel_fold(seen: Material, kernel: StoredKernel, room: Room) -> Fold:
     """All about one kernel."""
-    whole = f"evo sql {quoted(seen.run)} {quoted(f'select source from kernels where kernel_id = {literal(kernel.id)}')}"
+    whole = f"evo sql {quote(seen.run)} {quote(f'select source from kernels where kernel_id = {literal(kernel.id)}')}"
     blocks: list[Block] = [Words(items=[*_told(kernel)])]
     if kernel.verdict:
         blocks += _verdict(seen, kernel, kernel.verdict)
@@ -191,7 +191,7 @@ def _call(seen: Material, call: Row, room: Room) -> Iterator[Block]:
     where = f"where call_id = {literal(call['call_id'])}"
 
     def whole(column: str) -> str:
-        return f"evo sql {quoted(seen.run)} {quoted(f'select {column} from llm_calls {where}')} --format csv"
+        return f"evo sql {quote(seen.run)} {quote(f'select {column} from llm_calls {where}')} --format csv"
 
     asked = _conversation(json.loads(call["messages_json"]))
     yield Listing(f"Prompt to {who}", room.cut(asked, MOST_PROMPT, whole("messages_json")))
@@ -215,7 +215,7 @@ HUNK = re.compile(r"^@@ -(\d+)(,\d+)? \+(\d+)(,\d+)? @@$")
 
 
 def difference(a: StoredKernel, b: StoredKernel) -> dict[str, Any]:
-    """What leads from `a` to `b`: diffs of source and plan as text, tunables and workloads as rows of both."""
+    """The difference of `b` from `a`: diffs of source and plan as text, tunables and workloads as rows of both."""
     return {
         "a": _named(a), "b": _named(b), "source": _code_diff(a, b), "plan": _diff(a, b, _plan(a), _plan(b)),
         "tunables": _tunables(a, b), "workloads": _workloads(a, b),
@@ -279,7 +279,7 @@ def _code_diff(a: StoredKernel, b: StoredKernel) -> str:
 
 
 def _code(kernel: StoredKernel) -> tuple[int, list[str]]:
-    """How many lines the header has, and those below."""
+    """The number of lines of the header, and those below."""
     header, end, code = kernel.source.partition(END_OF_HEADER)
     if not end or not header.lstrip("\ufeff \t\r\n").startswith("/*! evo"):
         return 0, kernel.source.splitlines()

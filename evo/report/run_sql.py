@@ -50,7 +50,7 @@ COSTS = """select model, calls, failed_calls, doubted_calls, tokens_in, tokens_o
 from cost order by cost_usd desc, model"""
 
 USED = health.SQL
-"""What the run used, of what `evo list` tells of it."""
+"""Query for the use of the run, the part that `evo list` tells."""
 
 QUARANTINED = f"""select v.task, v.kernel_id, left(v.message, {MESSAGE}) as message, i.mutator, i.author, v.judged_at
 from verdicts as v left join individuals as i using (task, kernel_id)
@@ -86,7 +86,7 @@ order by c.rowid"""
 
 
 def ancestors(task: str, kernel_id: str) -> str:
-    """How a kernel came to be, through all parents."""
+    """The query for a kernel's ancestors, through all parents."""
     return f"""select task, generation, kernel_id, mutator, model, author, description, status, level, flagged, speedup,
     speedup_low, speedup_high
 from ancestors({literal(task)}, {literal(kernel_id)}) order by generation, created_at"""

@@ -42,7 +42,7 @@ Wish = Literal["page", "health"]
 
 @dataclass(frozen=True)
 class Made:
-    """What was read of a run."""
+    """Material read of a run."""
 
     health: Health | None
     """None where it cannot be read."""
@@ -66,7 +66,7 @@ class Maker:
         self._asking = threading.Lock()
 
     def ask(self, wish: Wish) -> Made:
-        """What it answers; any thread may ask, one at a time is answered."""
+        """The answer; any thread may ask, one at a time is answered."""
         with self._asking:
             try:
                 connection = self._connection or self._start()
@@ -107,7 +107,7 @@ def main() -> None:
 
 
 def made(folder: Path, wish: Wish) -> Made:
-    """What the run in `folder` is now."""
+    """The material of the run in `folder` as of now."""
     from evo.report.run import report_page
 
     try:
@@ -125,7 +125,7 @@ SHARE = 0.2
 """Pages of a run that goes on take so much of one core at most: it is a search's machine."""
 LEAST_PAUSE_S = 1.0
 SNAPSHOT_S = 10.0
-"""What was written so shortly before a page was begun may not be in it: readers share snapshots."""
+"""Age of a snapshot that readers may share: rows written this shortly before a page was begun may not be in it."""
 HEALTH_S = 30.0
 """Seconds after which the health of a run in which nothing happens is asked anew."""
 
@@ -134,13 +134,13 @@ class Reads(Protocol):
     """Who reads the run; see `evo.report.server.Maker`."""
 
     def ask(self, wish: Wish) -> Made:
-        """What the run is now."""
+        """The material of the run as of now."""
         ...
 
 
 @dataclass(frozen=True)
 class Trace:
-    """What tells from outside, at no cost to its writer, whether a run has changed."""
+    """Trace that tells from outside, at no cost to its writer, whether a run has changed."""
 
     files: tuple[tuple[int, int], ...]
     """The times at which the database and its log were written last, in nanoseconds since 1970, and their bytes."""
@@ -215,14 +215,14 @@ class Watched:
         return self._page.page
 
     def first(self) -> Made:
-        """How the run is, before anything else is asked."""
+        """The state of the run, before anything else is asked."""
         made = self._reads.ask("health")
         with self._lock:
             self._health, self._asked_s = made, self._clock()
         return made
 
     def look(self) -> dict[str, Any]:
-        """How the run is and how old the newest page is; this begins a newer one where it is due."""
+        """The state of the run and the age of the newest page; this begins a newer one where it is due."""
         found, now_s = trace(self.folder), self._clock()
         with self._lock:
             if self._busy is None:
@@ -282,7 +282,7 @@ class Response:
 
 
 def respond(path: str, watched: Watched) -> Response:
-    """What there is at this path."""
+    """The response for this path."""
     if path == "/":
         watched.look()
         return Response(HTTPStatus.OK, HTML, watched.page or waiting(watched))
@@ -373,7 +373,7 @@ def server(watched: Watched, host: str, port: int | None) -> ThreadingHTTPServer
 
     class Server(ThreadingHTTPServer):
         address_family = family
-        block_on_close = False  # whoever is still reading does not keep us
+        block_on_close = False  # readers that are not done do not keep us
 
         def server_bind(self) -> None:
             """Bind like any TCP server, without the look-up of the address's name in DNS, which may take seconds."""
@@ -395,7 +395,7 @@ def server(watched: Watched, host: str, port: int | None) -> ThreadingHTTPServer
 
 
 def handler_of(answer: Callable[[str], Response], host: str) -> type[BaseHTTPRequestHandler]:
-    """What handles connections: it sends what `answer` makes of a path."""
+    """The handler of connections: it sends what `answer` makes of a path."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

@@ -35,7 +35,7 @@ class Standing:
     level: str | None = None
     """The verdict's level; only `confirmed` means paired with the baseline, and the library, in fresh processes."""
     flagged: str = ""
-    """What is suspicious about the kernel; see `fitness.flags`."""
+    """Suspicions about the kernel; see `fitness.flags`."""
     baseline_us: float | None = None
     best_us: float | None = None
     speedup: float | None = None
@@ -68,7 +68,7 @@ class TaskSummary(Standing):
     candidates: int
     """Programs that were new, of whatever fate."""
     outcomes: dict[str, int] = field(default_factory=dict)
-    """How many candidates ended in each status."""
+    """Number of candidates that ended in each status."""
     failures: dict[str, int] = field(default_factory=dict)
     """The outcomes of candidates that failed: neither correct nor only slower."""
     duplicates: int
@@ -108,7 +108,7 @@ def summary(folder: Path) -> list[TaskSummary]:
 
 
 def standings(folder: Path) -> dict[str, tuple[Standing, str]]:
-    """How each task's best kernel stands, by task, and why its library was not timed where that is known."""
+    """The standing of each task's best kernel, by task, and why its library was not timed where that is known."""
     lacks = _lacks(folder)
     timings, library = (
         _rows_by(folder, "evaluation_id", f"select t.* from {name} t join best using (evaluation_id)")
@@ -213,7 +213,7 @@ def _interval(log: float, se: float) -> tuple[float, float, float]:
 
 @dataclass(frozen=True)
 class ModelCosts:
-    """What the language models of a run were asked and paid, all of them together."""
+    """Calls and cost of the language models of a run, all of them together."""
 
     calls: int
     failed: int
@@ -243,7 +243,7 @@ class Outage:
 
 
 def model_costs(folder: Path) -> ModelCosts | None:
-    """What language models have cost a run; None where none was called."""
+    """The cost of a run's language models; None where none was called."""
     models = query(folder, "select * from cost").to_pylist()
     if not models:
         return None
@@ -298,7 +298,7 @@ def last_changes(folder: Path) -> dict[str, float]:
 
 
 def open_questions(folder: Path) -> int:
-    """How many questions of a run wait for answers from outside."""
+    """The number of questions of a run that wait for answers from outside."""
     return int(query(folder, "select count(*) as n from questions").column("n")[0].as_py())
 
 

@@ -98,7 +98,7 @@ class Fitted:
         return shown
 
     def _width(self, shown: Sequence[int]) -> int:
-        """What these columns take at least."""
+        """The least width of these columns."""
         return sum(self._fields[i].least(self._column(i)) for i in shown) + GAP * (len(shown) - 1)
 
     def _widths(self, shown: Sequence[int], width: int) -> list[int]:
@@ -220,7 +220,7 @@ def standing_cells(s: Standing) -> tuple[str, ...]:
 
 
 def _composed(s: Standing) -> str:
-    """What is to be said of a library that has no one call for it."""
+    """Words on a library that has no one call for it."""
     return " composed" * s.library_composed + " partly composed" * s.library_partly_composed
 
 
@@ -230,7 +230,7 @@ def tally(counts: Mapping[str, int]) -> str:
 
 
 def problem_lines(tasks: Sequence[TaskSummary]) -> list[str]:
-    """What kept tasks, or their libraries, from being measured as they should."""
+    """Lines on the problems that kept tasks, or their libraries, from being measured as they should."""
     return [
         *(f"{t.task}: {t.problem}" for t in tasks if t.problem),
         *(f"{t.task}: the library was not timed: {t.library_problem}" for t in tasks if t.library_problem),

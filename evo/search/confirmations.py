@@ -26,7 +26,7 @@ LEAST_OF_EXPECTED = 0.5
 NAMED = 3
 """Operators that are named of those whose leaders are confirmed side by side."""
 ATTEMPTS = 5
-"""How many of a task's leaders may fail their confirmation before the run ends without a confirmed best."""
+"""Number of a task's leaders that may fail their confirmation before the run ends without a confirmed best."""
 
 
 class Confirmations:
@@ -91,7 +91,7 @@ class Confirmations:
 
     @property
     def phase(self) -> str:
-        """What is going on, in words."""
+        """The phase of now, in words."""
         if not self._running:
             return "confirming"
         others = f" and {len(self._running) - NAMED} others" if len(self._running) > NAMED else ""

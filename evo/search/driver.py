@@ -50,10 +50,10 @@ def ask_last_trials(states: Iterable[TaskState], history: History) -> tuple[list
 
 STOPPED, CONFIRMED = "stopped", "confirmed"
 WAITS, FAULTY = "waits for", "no task can be judged"
-"""How a search ends that could go on: how the reason begins, and the reason."""
+"""Reasons for which a search ends that could go on: the beginning of the one, and the other."""
 NOTHING_MORE = "the strategy has nothing more to ask"
 ANSWERS_S = 60.0
-"""How long a search that ends waits for answers that are under way and paid."""
+"""Time that a search which ends waits for answers that are under way and paid."""
 MOST_AT_ONCE = 8
 """Requests of one task that follow each other: to draw a task's inputs anew takes as long as to judge a few kernels."""
 IDLE_LIMIT = 300
@@ -231,7 +231,7 @@ class Search:
 
     @property
     def waits(self) -> str:
-        """What the search waits for, in words."""
+        """The event that the search waits for, in words."""
         return self._standstill.waits
 
     async def _tune(self) -> None:

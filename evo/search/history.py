@@ -6,27 +6,29 @@ session to where the last one ended: what was asked is what is stored, whatever 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import cast
 
 from evo import rows as records
 from evo.budget import Budget
 from evo.individual import WITHOUT_KERNEL, Individual, is_naive
 from evo.rows import Journal, Row, Rows
-from evo.search.naive import naive_fault
 from evo.search.task import Outstanding, TaskState, bind
 from evo.search.verdicts import TakenProfile
 from evo.strategies.base import Leader
-from fitness.evaluation import Status
+from fitness.evaluation import Evaluation, Status
 from fitness.profiling.profiles import Profile
 from mutators.base import Kind, Request
-from operators.definition.spec import Task
+from operators.catalog import folders
+from operators.definition.spec import Operator, Task
 from operators.kernel import Kernel
 
 NOT_WANTED = 0
-"""How many requests were wanted by an ask that no strategy answered: those of guests."""
+"""Number of requests that were wanted by an ask which no strategy answered: those of guests."""
 NO_EVALUATION = (Status.INVALID, Status.UNSUPPORTED)
 """Verdicts that are charged to no budget: the compiler saw nothing."""
 
@@ -123,7 +125,7 @@ class History:
         return state
 
     def _rows(self, step: Done | TakenProfile) -> Rows:
-        """What is to be committed with its place in the history."""
+        """The rows to commit with its place in the history."""
         if isinstance(step, TakenProfile):
             return step.rows | {"profiles": self.next_profile(step.rows["profiles"])}
         seq = self._next()
@@ -238,7 +240,7 @@ class History:
         return individual
 
     def _profile(self, task: Task, kernel_id: str) -> Profile | None:
-        """What the store has of a kernel's profile, which is there before it counts."""
+        """The kernel's profile in the store, which is there before it counts."""
         rows = self._store.rows(records.PROFILE_OF, [str(task), kernel_id] * 2).to_pylist()
         return records.profile_from(rows[0]) if rows else None
 
@@ -247,7 +249,51 @@ class History:
 
 
 def _steps(done: Done | TakenProfile) -> list[Done | TakenProfile]:
-    """What counts one after the other: a request for a profile is told first, then others know the profile too."""
+    """The steps that count one after the other: a request for a profile is told first, then others know the profile
+    too."""
     if isinstance(done, Done) and done.profiled:
         return [replace(done, profiled=None), done.profiled]
     return [done]
+
+
+# --- a naive kernel that nothing can be compared with -----------------------------------------------------------------
+
+MESSAGE_LENGTH = 300
+WORDS = {
+    Status.INVALID: "is refused before it is compiled",
+    Status.COMPILE_ERROR: "does not compile",
+    Status.UNSUPPORTED: "does not support what it must",
+    Status.RUNTIME_ERROR: "does not run",
+    Status.TIMEOUT: "takes too long",
+    Status.WRONG: "is wrong",
+    Status.QUARANTINED: "is quarantined",
+}
+
+
+def naive_fault(operator: Operator, task: Task, evaluation: Evaluation, *, workload_set: str) -> str:
+    """Which kernel, its verdict, the message and what to do, in one line."""
+    file = operator.ancestor("naive", task.target)
+    message = " ".join(evaluation.message.split())
+    if len(message) > MESSAGE_LENGTH:
+        message = f"{message[:MESSAGE_LENGTH]}..."
+    command = f"evo evaluate {_name(operator)} {shlex.quote(_shown(file))} --dtype {task.dtype}"
+    if workload_set:
+        command += f" --workloads {workload_set}"
+    return (
+        f"the naive kernel {WORDS[evaluation.verdict]}, and all others are compared with it: {message}; mend "
+        f"{_shown(file)}, see its whole verdict with `{command}`, then start a new run"
+    )
+
+
+def _name(operator: Operator) -> str:
+    """The operator's name, or its folder, in the form that the command line takes."""
+    if folders().get(operator.name) == operator.folder:
+        return operator.name
+    shown = _shown(operator.folder)
+    return shlex.quote(shown if "/" in shown else f"./{shown}")
+
+
+def _shown(path: Path) -> str:
+    """Relative to where we are, if it lies below."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)

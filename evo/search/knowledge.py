@@ -69,7 +69,7 @@ class Brief:
     asked_before: int = 0
     origin: StoredOrigin | None = None
     programs: int = 0
-    """How many of the programs that are remembered may be told of."""
+    """Number of remembered programs that may be told of."""
 
 
 class Knowledge:
@@ -279,6 +279,6 @@ def _ratios(timings: Iterable[Timing]) -> dict[str, Ratio]:
 
 
 def _question(request: Request) -> str:
-    """What makes two questions the same but for what happened between them."""
+    """The words that make two questions the same but for what happened between them."""
     said = json.dumps(dict(request.params), sort_keys=True, default=str)
     return "\n".join((request.mutator, *request.parents, request.template, request.model, request.thread, said))

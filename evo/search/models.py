@@ -40,7 +40,7 @@ class Spool:
         self._waiting = 0
 
     def left(self) -> list[Row]:
-        """What an earlier process left there; a line that it could not finish is none."""
+        """The rows that an earlier process left there; a line that it could not finish is none."""
         rows = []
         with suppress(FileNotFoundError):
             for line in self._path.read_bytes().split(b"\n"):

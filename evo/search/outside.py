@@ -30,7 +30,7 @@ NOT_TAKEN = "not_taken"
 class _Answered(NamedTuple):
     call: Call
     most_tokens: int
-    """What was written down for it when it was asked."""
+    """Tokens that were written down for it when it was asked."""
 
 
 class Arrivals:
@@ -146,7 +146,7 @@ class Arrivals:
         return _Answered(call, row["most_tokens"])
 
     def _cost_usd(self, answer: Answer, model: str, tokens_in: int, tokens_out: int) -> float:
-        """What was told, else by the settings' price."""
+        """The cost that was told, else the one by the settings' price."""
         price = self._settings.prices.get(model) if self._settings else None
         if answer.cost_usd is not None or price is None:
             return answer.cost_usd or 0.0
@@ -160,7 +160,7 @@ class Arrivals:
     # --- guests -----------------------------------------------------------------------------------------------------
 
     def _invite(self, guest: Invitation) -> tuple[Errand, Rows] | None:
-        """What is to be done for a guest, and the rows of its ask; None where it is there. It raises LineError."""
+        """The work for a guest, and the rows of its ask; None where it is there. It raises LineError."""
         state = self._states[only_task(guest.task, self._states)]
         parents = tuple(only_kernel(parent, state.generations, state.task) for parent in guest.parents)
         kernel = Kernel(state.operator.name, state.task.target, guest.source, guest.values)

@@ -27,7 +27,7 @@ class KnownProfiles:
         self._whole: Latest[str, Profile] = Latest(kept)
         self._ids: set[str] = set()
         self.read: Callable[[str], Profile | None] = lambda kernel_id: None
-        """What the store has of a kernel."""
+        """Reads the store's profile of a kernel."""
 
     def __contains__(self, kernel_id: str) -> bool:
         return kernel_id in self._ids
@@ -46,7 +46,7 @@ class KnownProfiles:
 
 @dataclass
 class Seen:
-    """What is known of the profiles of a task, in the order in which a run learnt of it."""
+    """The known profiles of a task, in the order in which a run learnt of them."""
 
     lineage: Lineage
     """Where its kernels come from."""
@@ -79,7 +79,7 @@ class Seen:
         return shown(provider, profile, depth=birth.depth if birth else 0)
 
     def _since(self, kernel_id: str) -> Notes:
-        """What the last edit changed, or the last few where no profile lies between them."""
+        """The notes on what the last edit changed, or the last few where no profile lies between them."""
         for steps, ancestor in enumerate(self.lineage.ancestors(kernel_id), 1):
             if ancestor in self.profiles:
                 since = "since its parent" if steps == 1 else f"in its last {steps} steps"

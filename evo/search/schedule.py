@@ -37,7 +37,7 @@ class InFlight:
         """By id of a request whose kernel may still be charged as an evaluation, from its build to its tell: the
         kernel's id."""
         self._errands: dict[asyncio.Task[Any], Errand] = {}
-        """What each of the tasks works on, for those that work on a request."""
+        """Job of each task that works on a request."""
 
     @property
     def tasks(self) -> Tasks:

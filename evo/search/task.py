@@ -37,14 +37,14 @@ Source = tuple[str, str]
 
 @dataclass(frozen=True)
 class Bound:
-    """What was known when a request was asked for, so that its prompt is the same whenever it is answered."""
+    """Knowledge of the time when a request was asked for, so that its prompt is the same whenever it is answered."""
 
     sources: tuple[Source, ...]
     """The request's parents, in its order."""
     notes: Notes = ()
     """Notes on the profiles of its parents, if these were taken."""
     brief: Brief | None = None
-    """What a prompt may tell besides; None where no model is asked, or the run is older than that."""
+    """Further facts that a prompt may tell; None where no model is asked, or the run is older than that."""
 
 
 Outstanding = tuple[Request, Bound]
@@ -58,18 +58,18 @@ LEAST_CONFIRM_TO_FULL = 4.0
 
 @dataclass
 class TaskState:
-    """What the driver knows of one task."""
+    """The driver's state of one task."""
 
     operator: Operator
     task: Task
     strategy: Strategy
     baseline: Kernel
     knowledge: Knowledge
-    """What prompts may tell."""
+    """Facts that prompts may tell."""
     verdicts: dict[str, str] = field(default_factory=dict)
     """By kernel id, the evaluation that the strategy was told of; of several the first one that is no duplicate's."""
     seen: Seen = field(init=False)
-    """What profilers said of its kernels."""
+    """Profiles of its kernels."""
     begun: bool = False
     """Whether the strategy has asked for all its ancestors: it wants something else by now, or nothing."""
     in_flight: int = 0
@@ -86,7 +86,7 @@ class TaskState:
     confirmed: set[str] = field(default_factory=set)
     """Kernels that a confirmation looked at."""
     confirm_s: float = 0.0
-    """What the shortest confirmation that was passed took, as others disturbed it least; 0 where there was none."""
+    """Seconds of the shortest confirmation that was passed, as others disturbed it least; 0 where there was none."""
     full_s: float = 0.0
     """The same of full evaluations."""
     screen_s: float = 0.0
@@ -133,7 +133,7 @@ class TaskState:
         return generation, is_new
 
     def profiled(self, kernel_id: str, profile: Profile) -> None:
-        """What a profiler said of a kernel: it counts from now on."""
+        """Take in the profile of a kernel: it counts from now on."""
         self.seen.profiles.learn(kernel_id, profile)
         self.strategy.profiled(kernel_id, profile)
 
@@ -164,12 +164,13 @@ class TaskState:
 
     @property
     def least_confirm_s(self) -> float:
-        """What a confirmation will take at least: what one took, else by full evaluations; 0 where nothing is known."""
+        """The least time of a confirmation: that of an earlier one, else by full evaluations; 0 where nothing is
+        known."""
         return self.confirm_s or LEAST_CONFIRM_TO_FULL * self.full_s
 
     @property
     def guessed_confirm_s(self) -> float:
-        """What it will take by other levels alone, as much as usually; 0 where nothing is known."""
+        """The time of a confirmation by other levels alone, as usual; 0 where nothing is known."""
         rest_s = CONFIRM_TO_FULL * self.full_s or CONFIRM_TO_SCREEN * self.screen_s
         return CONFIRM_S + rest_s if rest_s else 0.0
 
@@ -188,7 +189,7 @@ class Running(Protocol):
 
     @property
     def waits(self) -> str:
-        """What it waits for, in words; empty for nothing."""
+        """The event that it waits for, in words; empty for none."""
         ...
 
     @property
@@ -239,12 +240,12 @@ def _akin(one: Operator, other: Operator) -> bool:
 
 
 def verdict_s(states: Mapping[Task, TaskState]) -> float:
-    """What a verdict that is under way may still take, if nothing disturbs it; 0 where none is or nothing is known."""
+    """The time that a verdict under way may still take, if nothing disturbs it; 0 where none is or nothing is known."""
     return max((state.full_s or state.screen_s for state in states.values() if state.in_flight), default=0.0)
 
 
 def bind(state: TaskState, request: Request) -> Bound:
-    """What is known now of the request's parents and task: to be called before the strategy is told more, and once.
+    """The present knowledge of the request's parents and task: to be called before the strategy is told more, and once.
 
     The task's knowledge takes note that it is asked.
     """

@@ -56,7 +56,7 @@ class Heat:
 
     def __init__(self) -> None:
         self.running = 0
-        """How many have neither a time nor left."""
+        """Number of those that have neither a time nor left."""
         self.best = -math.inf
         """The greatest log speedup of any that ever ran."""
         self.over = asyncio.Event()
@@ -78,7 +78,7 @@ Promised = TypeVar("Promised")
 
 
 async def announced(place: dict[str, asyncio.Future[Promised]], key: str) -> Promised | None:
-    """What another request found, or is about to find, under this key; None: no request looks for it.
+    """The verdict that another request found, or is about to find, under this key; None: no request looks for it.
 
     Waiting for it does not cancel it, and its own cancelling is not ours: then the next one is asked.
     """
@@ -156,7 +156,7 @@ class VerdictSource(Protocol):
 
 @dataclass
 class _Known:
-    """What is known of one task's kernels, or is being found out."""
+    """Verdicts on one task's kernels, known or being found out."""
 
     by_id: dict[str, asyncio.Future[Evaluation]] = field(default_factory=dict)
     """Verdicts without timings, by kernel id."""
@@ -285,7 +285,8 @@ class Verdicts:
     async def _levels(
         self, state: TaskState, kernel: Kernel, anchor: Anchor, *, race: bool, ancestor: Entrant | None
     ) -> list[Reached]:
-        """What `fitness.judging.levels.judge` does, each level a job of the pool; a confirmation only within its share.
+        """The levels of `fitness.judging.levels.judge`, each level a job of the pool; a confirmation only within its
+        share.
 
         What was there before the search is no discovery: of ancestors only the fastest gets to the full level, and if
         one is the best at the end, that confirms it.

@@ -48,7 +48,8 @@ class Watchdog:
                 await alarm(due)
 
     def check(self) -> Alarm:
-        """What is due now: to be told when a limit has passed, then to restart every RESTARTS_AFTER limits."""
+        """The alarm that is due now: to be told when a limit has passed, then to restart every RESTARTS_AFTER
+        limits."""
         if self.still_s < self._next_alarm * self._limit_s:
             return ""
         if self._next_alarm == 1:
@@ -95,11 +96,11 @@ class Standstill:
         self._say = say
         self._now = now
         self._told = ""
-        """What was stored last, without the seconds."""
+        """Text that was stored last, without the seconds."""
 
     @property
     def waits(self) -> str:
-        """What the search waits for, in words; empty where nothing is under way."""
+        """The event that the search waits for, in words; empty where nothing is under way."""
         questions, jobs = self._questions, [str(job) for job in self._pool.jobs()]
         held, outside = questions.thinking & questions.held, questions.outside
         others = questions.thinking - held - outside

@@ -28,8 +28,8 @@ def store_error(what: str, error: duckdb.Error) -> StoreError:
 
 
 _REASONS = tuple(os.strerror(fault) for fault in {*DISK_FAULTS, *SHORTAGES, errno.ENOENT})
-"""How DuckDB's messages end that blame the disk, or what opens its files; it has no codes for them. A removed folder is
-one of these."""
+"""Endings of DuckDB's messages that blame the disk, or what opens its files; it has no codes for them. A removed folder
+is one of these."""
 
 
 def one_line(error: Exception) -> str:

@@ -23,7 +23,7 @@ SEVERAL_ONLY = "-- several runs\n"
 
 @dataclass(frozen=True)
 class Parameter:
-    """What a named query takes."""
+    """Parameter of a named query."""
 
     name: str
     default: str
@@ -36,7 +36,7 @@ class NamedQuery:
 
     name: str
     answers: str
-    """What it answers, in a sentence."""
+    """The question that it answers, in a sentence."""
     parameters: tuple[Parameter, ...]
     sql: str
     """To one run."""

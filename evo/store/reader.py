@@ -23,7 +23,7 @@ Where = Path | Sequence[Path]
 """One run's folder, or those of several runs that are asked together."""
 Connection = duckdb.DuckDBPyConnection
 Params = Mapping[str, Any]
-"""What is bound to `$name` in a query, by name."""
+"""Values of `$name` in a query, by name."""
 BATCH_ROWS = 10_000
 CONFIG: Mapping[str, Any] = {
     "enable_external_access": False,
@@ -38,7 +38,7 @@ CONFIG: Mapping[str, Any] = {
 
 QUERIES = "SELECT, FROM, WITH, DESCRIBE, SUMMARIZE, SHOW and EXPLAIN"
 PROCESS_BYTES = 4 * 2**30
-"""What a user's query may allocate besides what there is: some functions of DuckDB heed no limit of its own."""
+"""Memory that a user's query may allocate besides what there is: some functions of DuckDB heed no limit of its own."""
 GRACE_S = 5.0
 """By so much longer may a query run that DuckDB cannot interrupt; then the whole process ends."""
 TIMED_OUT = 2
@@ -220,7 +220,7 @@ def _bounded_process(timeout_s: float) -> Iterator[None]:
 
 
 def _data_bytes() -> int:
-    """What RLIMIT_DATA counts of this process."""
+    """The bytes of this process that RLIMIT_DATA counts."""
     lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmData:"))
 

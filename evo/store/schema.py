@@ -71,7 +71,7 @@ def tables(connection: duckdb.DuckDBPyConnection) -> dict[str, StoredTable]:
 
 
 def row_counts(connection: duckdb.DuckDBPyConnection, names: Iterable[str]) -> dict[str, int]:
-    """How many rows each of these tables has."""
+    """The number of rows of each of these tables."""
     counts = " UNION ALL ".join(f"SELECT '{name}', count(*) FROM \"{name}\"" for name in names)
     return dict(connection.execute(counts).fetchall()) if counts else {}
 
@@ -170,5 +170,5 @@ def relations() -> list[DescribedRelation]:
 
 
 def column_meanings() -> Mapping[str, Mapping[str, str]]:
-    """What columns mean: of all relations by name, and by relation where it is something else there."""
+    """The meanings of columns: of all relations by name, and by relation where it is something else there."""
     return tomllib.loads(MEANINGS.read_text(encoding="utf-8"))

@@ -31,7 +31,7 @@ class Attached:
     """One run on a connection."""
 
     place: str
-    """What its relations' names begin with in SQL, but for the dot."""
+    """Prefix of its relations' names in SQL, but for the dot."""
     schema: str
     run: str
     arm: str | None
@@ -44,7 +44,7 @@ class Attached:
     """By `time.time`."""
 
     def columns(self) -> str:
-        """What every relation has first, as SQL."""
+        """The first columns of every relation, as SQL."""
         seed = "NULL" if self.seed is None else str(int(self.seed))
         return f"{literal(self.run)}::VARCHAR AS run, {literal(self.arm)}::VARCHAR AS arm, {seed}::BIGINT AS seed"
 
@@ -93,7 +93,8 @@ Opened = TypeVar("Opened")
 
 
 def reached(folder: Path, connect: Callable[[Path], Opened]) -> Opened:
-    """What `connect` makes of the file that shows the run in `folder` now. It raises StoreError and duckdb.Error.
+    """The connection that `connect` opens to the file that shows the run in `folder` now. It raises StoreError and
+    duckdb.Error.
 
     A file that was handed on (`evo export`, `evo merge`) is a folder of its own.
     """
@@ -165,11 +166,11 @@ def holds_several(file: Path) -> bool:
 
 
 LISTING = re.compile(r"\b(show|describe|summarize|duckdb_\w+|information_schema)\b", re.IGNORECASE)
-"""What may ask for relations without naming them."""
+"""Statements that may ask for relations without naming them."""
 SPARE_FILES = 256
 """Files that a process has open besides databases, at most."""
 LAST_SETTINGS = {"enable_external_access": False, "lock_configuration": True}
-"""What a connection is told once it has attached the runs."""
+"""Settings that a connection is told once it has attached the runs."""
 
 
 class Union:

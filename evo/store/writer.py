@@ -51,7 +51,7 @@ class AcknowledgedRows:
         os.pwrite(self._file, json.dumps(dict(counts)).encode(), 0)
 
     def missing(self, counts: Mapping[str, int]) -> dict[str, int]:
-        """How many acknowledged rows the database, which holds `counts`, lacks, by table."""
+        """The number of acknowledged rows that the database, which holds `counts`, lacks, by table."""
         gaps = {table: rows - counts.get(table, 0) for table, rows in self.earlier.items()}
         return {table: rows for table, rows in gaps.items() if rows > 0}
 
@@ -78,7 +78,7 @@ LOG_BYTES = 16 << 20
 LOOK_FOR_ROOM_S = 2.0
 """Seconds between two tries to write a batch that the disk did not take."""
 LOCK_WAIT_S = 5.0
-"""How long to wait for the process that holds the file: a reader of a finished run is done soon."""
+"""Time to wait for the process that holds the file: a reader of a finished run is done soon."""
 SNAPSHOT_AGE_S = 2.0
 """A reader is content with a snapshot as old as this, or older where making one takes long; see SNAPSHOT_TOOK_S."""
 SNAPSHOT_TOOK_S = 0.1
@@ -119,7 +119,7 @@ class Store:
     """
 
     notes: list[str]
-    """What was out of the ordinary when the file was opened, each a sentence for the user."""
+    """Sentences for the user on what was out of the ordinary when the file was opened."""
 
     def __init__(self, folder: Path, *, create: bool) -> None:
         """Open `folder`/evo.duckdb. `create`: make folder and file where they are missing.
@@ -133,7 +133,8 @@ class Store:
         self._held: list[_Batch] = []
         """Those that the disk did not take; they are tried again, before any other."""
         self._doubt: Sequence[_Batch] = ()
-        """What was being committed when DuckDB gave the database up; opened again it tells whether that is in it."""
+        """Batches that were being committed when DuckDB gave the database up; opened again it tells whether they are in
+        it."""
         self._given_up = False
         self._full_since: float | None = None
         self._again: threading.Timer | None = None
@@ -422,7 +423,7 @@ class Store:
 
     def _fresh_snapshot(self) -> Path:
         last, began_s = self._snapshot, time.monotonic()
-        # One that was made before the first commit, which says what the run is, serves nobody for long.
+        # One that was made before the first commit, which says what the run is, serves no reader for long.
         is_young = last is not None and last.commits > 0 and last.is_young(began_s)
         if last and last.path.exists() and (last.commits == self._commits or is_young):
             return last.path

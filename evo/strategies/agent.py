@@ -114,7 +114,7 @@ class AgentAloneSettings(AgentSettings):
     """Lines of versions, independent of each other; the search ends with the last one, if its budget does not end it
     before."""
     width: int = Field(1, ge=1, le=1024)
-    """How many of them go on side by side."""
+    """Number of them that go on side by side."""
     sessions: int = Field(16, ge=1, le=1000)
     """Conversations, one after the other, of one line."""
 

@@ -31,7 +31,7 @@ def request_rng(seed: int, task: Task, number: int) -> Random:
 
 @dataclass(frozen=True)
 class StrategyContext:
-    """What a run gives to the strategy of one of its tasks."""
+    """Facts that a run gives to the strategy of one of its tasks."""
 
     operator: Operator
     task: Task
@@ -44,15 +44,15 @@ class StrategyContext:
     ancestors: tuple[str, ...] = ("naive",)
     """Names of the kernel files that the search starts from: `naive`, and often no other."""
     device: DeviceInfo | None = None
-    """What kernels run on; None: not known."""
+    """The device that kernels run on; None: not known."""
     questions: int = 4
-    """How many of its requests to models should be open at a time."""
+    """Number of its requests to models that should be open at a time."""
     trials: int | None = None
     """Settings of tunables that it may ask for, at most; None: no limit of its own."""
     greedy: bool = False
     """Whether models answer the same question always alike: at temperature 0, without seeds."""
     profiler: str = PROVIDER
-    """What models are shown of profiles: a name of `fitness.profiling.metric_sets.PROVIDERS`."""
+    """Part of profiles that models are shown: a name of `fitness.profiling.metric_sets.PROVIDERS`."""
 
     def rng(self, number: int) -> Random:
         """Return the randomness of one request."""
@@ -94,7 +94,8 @@ class StrategyContext:
 
 @dataclass(frozen=True)
 class Rival:
-    """What a child is paired with when it is timed, and whether it is given up as soon as it is clearly slower."""
+    """The kernel that a child is paired with when it is timed, and whether it is given up as soon as it is clearly
+    slower."""
 
     anchor: Anchor | None = None
     """A correct kernel; None: the fastest one known, so that a slow baseline is not timed for every child."""
@@ -156,7 +157,7 @@ class Strategy(Protocol):
         ...
 
     def rival(self, request: Request, cell: Cell) -> Rival:
-        """What a child of this request that came out in this cell is compared with."""
+        """The kernel that a child of this request which came out in this cell is compared with."""
         ...
 
     @property
@@ -232,7 +233,7 @@ class Ancestors:
 
     @property
     def left(self) -> int:
-        """How many have not been asked for."""
+        """The number of those that have not been asked for."""
         return max(len(self.names) - self._asked, 0)
 
     @property

@@ -31,9 +31,9 @@ class BestOfNSettings(BaseModel):
     steps: int | None = Field(None, ge=1, le=64)
     """Children in a row that make one attempt; none: 1 with language models, 4 without."""
     repairs: int = Field(0, ge=0, le=8)
-    """How often a model is shown what was wrong with its child, before the attempt ends."""
+    """Times that a model is shown what was wrong with its child, before the attempt ends."""
     drafts: Drafts = "none"
-    """How a draft is looked at before it is the child, so that the model mends it in the same dialogue: `none`, `build`
+    """Look at a draft before it is the child, so that the model mends it in the same dialogue: `none`, `build`
     (compiled) or `check` (run on a few small shapes besides, as in `islands`)."""
 
 
@@ -78,7 +78,7 @@ class BestOfN(LoopStrategy[BestOfNSettings]):
     def _repaired(
         self, child: Individual, parent: Kernel, models: list[str]
     ) -> Generator[Step, Individual, Individual]:
-        """What becomes of a child that a model may mend."""
+        """The outcome of a child that a model may mend."""
         from mutators.asking.mutators import REPAIRABLE  # with its templates: not needed by runs without models
 
         failing: Kernel | None = None
@@ -94,7 +94,7 @@ class BestOfN(LoopStrategy[BestOfNSettings]):
         return child
 
     def _dialogue(self) -> Mapping[str, Any]:
-        """How an answer comes about: without repairs, of whatever kind, it is a single one."""
+        """The params of the dialogue for an answer: without repairs, of whatever kind, it is a single one."""
         is_single = self.settings.repairs == 0 and self.settings.drafts == "none"
         return self.dialogue(self.settings.drafts, tries=1 if is_single else None)
 
@@ -166,7 +166,7 @@ class TuneOnlySettings(BaseModel):
     """Whether the naive kernel's children by a single transform are tuned besides the naive kernel itself, which often
     declares no tunables."""
     explore: float = Field(0.3, ge=0, le=1)
-    """How often a file is drawn from all alike rather than by the rank of its best setting."""
+    """Share of draws in which a file is drawn from all alike rather than by the rank of its best setting."""
     trials: int = Field(TRIALS_PER_SOURCE, ge=1, le=TRIALS_PER_SOURCE)
     """Requests for settings of one file."""
 

@@ -54,7 +54,7 @@ class CuTeGenSettings(CastSettings):
     depth: int = Field(10, ge=0, le=1000)
     """Steps after the first kernel."""
     tries: int = Field(3, ge=1, le=100)
-    """How often the kernel of one step is written anew until one passes."""
+    """Times that the kernel of one step is written anew until one passes."""
     fixes: int = Field(5, ge=0, le=100)
     """Diagnoses and patches of one kernel that fails."""
     profile_after: int | None = Field(None, ge=0)
@@ -63,7 +63,7 @@ class CuTeGenSettings(CastSettings):
     parent: Literal["last", "best"] = "last"
     """Which kernel that passed the next step starts from."""
     language: Literal["cute", "plain"] = "cute"
-    """What kernels are written in on cuda."""
+    """Language that kernels are written in on cuda."""
     variant: Variant = "faithful"
     """`faithful`: the last patch is never tested; `repaired`: it is."""
 
@@ -104,7 +104,7 @@ class CuTeGen(PublishedLoop[CuTeGenSettings]):
         return child
 
     def _patched(self, child: Individual, parent: Individual, cast: Cast) -> Generator[Step, Individual, Individual]:
-        """What becomes of a kernel that is diagnosed and patched as long as it fails."""
+        """The outcome of a kernel that is diagnosed and patched as long as it fails."""
         faithful = self.settings.variant == "faithful"
         for number in range(1, self.settings.fixes + 1):
             if child.correct or child.kernel is None:

@@ -46,15 +46,16 @@ class IslandsSettings(BaseModel):
     """Individuals of an island without a better best after which it starts again from another one's, if it is the
     worst; on the way there steps become longer."""
     explore: float = Field(0.2, ge=0, le=1)
-    """How often a parent is drawn from all elites alike rather than by rank."""
+    """Share of draws in which a parent is drawn from all elites alike rather than by rank."""
     abroad: float = Field(0.25, ge=0, le=1)
-    """How often the second parent is of another island."""
+    """Share of draws in which the second parent is of another island."""
     long_step: float = Field(0.35, ge=0, lt=1)
     """Chance of each further transform after the first in one child of `transform`."""
     most_steps: int = Field(4, ge=1, le=16)
     """Transforms of one child of the mutator `transform`, at most."""
     focus: float = Field(0.9, ge=0, le=1)
-    """How often a model is shown a kernel within 80 % of the fastest, rather than any elite of the island."""
+    """Share of questions in which a model is shown a kernel within 80 % of the fastest, rather than any elite of the
+    island."""
     settle: int = Field(6, ge=0, le=32)
     """Trials of settings that a model's answer with tunables gets before its idea is judged."""
     repairs: int = Field(2, ge=0, le=8)
@@ -64,7 +65,7 @@ class IslandsSettings(BaseModel):
     least_share: float = Field(0.1, ge=0, le=1)
     """Part of the requests that is spread evenly over all mutators and models."""
     usd_per_hour: float = Field(3.0, gt=0, allow_inf_nan=False)
-    """What an evaluator's hour is worth beside the dollars that models cost."""
+    """Value of an evaluator's hour beside the dollars that models cost."""
     cells: bool = True
     """Whether an island keeps the best kernel of every cell of the behaviour space; else its best one alone."""
     without: tuple[str, ...] = ()
@@ -73,9 +74,9 @@ class IslandsSettings(BaseModel):
     """Whether cells of the archives also differ by what limits a kernel, as its profile says or that of the nearest
     ancestor that was profiled."""
     port: float = Field(1.25, ge=0, le=100)
-    """How many times as far as a task's own best that of another task must be, of another dtype or of an operator that
-    is alike, for it to be carried over: first as it stands between dtypes, then by models; 0: none is. How far a kernel
-    is, that is its share of what the machine allows, or its speedup where that is not known."""
+    """Factor by which the best of another task, of another dtype or of an operator that is alike, must be as far as a
+    task's own best for it to be carried over: first as it stands between dtypes, then by models; 0: none is. How far a
+    kernel is, that is its share of what the machine allows, or its speedup where that is not known."""
     agent: AgentSettings | None = None
     """Limits of the dialogues of the mutator `agent`, in which models work with tools; none: it is not asked."""
 
@@ -90,7 +91,7 @@ class IslandsSettings(BaseModel):
 
 @dataclass(frozen=True)
 class _Pending:
-    """What is known of a request until its tell."""
+    """State of a request until its tell."""
 
     arm: Arm
     parent: Elite | None
@@ -179,7 +180,7 @@ class Islands(Chooser):
         return [*filter(None, (self.population.find(parent) or ancestors.get(parent) for parent in own))]
 
     def _take_turn(self, request: Request, failure: Failure | None) -> None:
-        """What a request is to the beginning: see `_begin`."""
+        """Take a request's turn in the beginning: see `_begin`."""
         is_urgent = failure is not None and not failure.tries
         if request.params.get("rewrite") in self._openings:
             self._openings.remove(request.params["rewrite"])
@@ -273,7 +274,8 @@ class Islands(Chooser):
         return None
 
     def _urgent(self, number: int) -> Request | None:
-        """What waits for nothing: a kernel of another dtype, a setting of a model's idea, or the first repair."""
+        """The request that waits for nothing: a kernel of another dtype, a setting of a model's idea, or the first
+        repair."""
         if self._ancestors.naive is None:
             return None
         rng = self.context.rng(number)
@@ -424,7 +426,8 @@ def _gain(individual: Individual, parents: Sequence[str], best_log_speedup: floa
 
 
 def _steps(quiet: int, settings: IslandsSettings, rng: Random) -> int:
-    """How many transforms in a row, on an island that got no further for so many requests: the longer, the more."""
+    """The number of transforms in a row on an island that got no further for this many requests: the longer, the
+    more."""
     longer = 1.0 - (1.0 - settings.long_step) ** (1.0 + quiet / settings.patience)
     steps = 1
     while steps < settings.most_steps and rng.random() < longer:

@@ -93,31 +93,31 @@ Params = Mapping[str, Any] | Callable[[Random], Mapping[str, Any]]
 
 
 Drafts = Literal["none", "build", "check"]
-"""How drafts are looked at in the dialogue in which they are written: see `mutators.asking.dialogue.DRAFTS`."""
+"""Look at drafts in the dialogue in which they are written: see `mutators.asking.dialogue.DRAFTS`."""
 
 
 class LoopSettings(BaseModel):
-    """How many loops there are, and what the drafts of their models go through."""
+    """Number of loops, and what the drafts of their models go through."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     n: int = Field(16, ge=1)
     """Loops, independent of each other; the search ends with the last one, if its budget does not end it before."""
     width: int = Field(1, ge=1, le=1024)
-    """How many of them go on side by side."""
+    """Number of them that go on side by side."""
     drafts: Drafts = "none"
-    """How a draft is looked at before it is the child, so that the model mends it in the same dialogue, which costs no
+    """Look at a draft before it is the child, so that the model mends it in the same dialogue, which costs no
     evaluation: `none` (as published: it is the verdict that tells), `build` (compiled) or `check` (run on a few small
     shapes besides, as in `islands`)."""
 
 
 UNNAMED: Mapping[str, Any] = {"role": "", "template": "", "context": (), "thread": ""}
-"""What a request has of these fields where its step does not say."""
+"""Values of these fields in a request whose step does not say."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """What a recipe yields: a request that is not made before its turn comes, when its number is known."""
+    """Step that a recipe yields: a request that is not made before its turn comes, when its number is known."""
 
     kind: Kind
     mutator: str
@@ -127,7 +127,7 @@ class Step:
     models: tuple[str, ...]
     """Those that may answer it; the first one that is not out of reach is asked. None: no model is."""
     rival: Rival | None
-    """What the child is timed against; None: the best kernel so far, in a race."""
+    """Kernel that the child is timed against; None: the best kernel so far, in a race."""
     named: Mapping[str, Any]
     """Further fields of its request: role, template, context, thread."""
 
@@ -174,7 +174,7 @@ class LoopStrategy(PlainStrategy[SettingsT]):
 
     @property
     def width(self) -> int | None:
-        """How many recipes are under way at most; None: as many as the driver has room for."""
+        """The most recipes under way; None: as many as the driver has room for."""
         return None
 
     @abstractmethod

@@ -21,7 +21,7 @@ MARGIN = LEAST_GAIN
 
 
 class AddStatus(Enum):
-    """What `Archive.add` did; false when nothing happened."""
+    """Effect of `Archive.add`; false when nothing happened."""
 
     REJECTED = "rejected"
     IMPROVED = "improved"
@@ -199,7 +199,7 @@ class Population:
             del known[next(iter(known))]
 
     def trials(self, kernel: Kernel) -> tuple[Trial, ...]:
-        """What is known of the settings of this kernel's source file, oldest first."""
+        """The known settings of this kernel's source file, oldest first."""
         return tuple((self._trials.get(kernel.source_id) or {}).values())
 
     def _offer(self, individual: Individual, elite: Elite, island: int) -> AddStatus:
@@ -251,7 +251,7 @@ def _by_rank(pool: list[Elite], rng: Random, *, pressure: float) -> Iterator[Eli
 
 
 def elite_of(individual: Individual) -> Elite | None:
-    """What a correct individual is to an archive; None for any other."""
+    """A correct individual as an archive holds it; None for any other."""
     kernel, evaluation = individual.kernel, individual.evaluation
     if kernel is None or evaluation is None or not evaluation.correct:
         return None

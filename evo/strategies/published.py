@@ -50,7 +50,7 @@ class PublishedLoop(LoopStrategy[CastSettingsT]):
     name: ClassVar[str]
     """The name of the strategy, and of the folder of its templates."""
     roles: ClassVar[Collection[str]]
-    """What models are called for, each by the template of its name."""
+    """Roles that models are called for, each by the template of its name."""
 
     def __init__(self, context: StrategyContext, settings: Mapping[str, Any]) -> None:
         """It raises UserError where no model is there to play the roles."""

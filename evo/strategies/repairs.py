@@ -90,7 +90,7 @@ class Ports:
 
     task: Task
     times: float
-    """How many times as far a leader must be as this task's own; 0: nothing is carried over."""
+    """Factor by which a leader must be as far as this task's own; 0: nothing is carried over."""
     own: Leader | None = None
     others: dict[Task, Leader] = field(default_factory=dict)
     _taken: dict[Way, Leader] = field(default_factory=dict)

@@ -41,7 +41,7 @@ class _File:
 
     @property
     def defaults(self) -> dict[str, int]:
-        """What the file's author would set."""
+        """The values that the file's author would set."""
         return {name: values[0] for name, values in self.tune.items()}
 
 
@@ -94,7 +94,7 @@ class Tuning:
             file.best, file.values = evaluation.estimate, {**file.defaults, **kernel.values}
 
     def _siblings(self, file: _File) -> list[dict[str, int]]:
-        """What was best in the files that share most values with this one, of faster files first among equals."""
+        """The best settings in the files that share most values with this one, of faster files first among equals."""
         found: list[tuple[int, float, dict[str, int]]] = []
         for other in self._files.values():
             if other and other.best is not None and other is not file:
@@ -113,7 +113,7 @@ class Tuning:
         return file
 
     def _file(self, kernel: Kernel) -> _File | None:
-        """What is known of the kernel's file; None: it has nothing to choose. To look changes nothing."""
+        """The state of the kernel's file; None: it has nothing to choose. To look changes nothing."""
         if known := self._files.get(kernel.source_id):
             return known
         plan, end, _ = kernel.source.partition("*/")  # most children keep their parent's, and reading it takes long
@@ -129,7 +129,8 @@ class Tuning:
 
 
 LAST_TRIALS = -1
-"""What is wanted by an ask that only trials of tunables may answer, because all else is used up; see `Tuned`."""
+"""Number that is wanted by an ask which only trials of tunables may answer, because all else is used up; see
+`Tuned`."""
 
 
 class Tuned:

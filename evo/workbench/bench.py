@@ -118,7 +118,7 @@ class Workbench:
         told = tools.verdict(evaluation) if evaluation else "It was not judged yet."
         return Result(tools.bounded(f"Kernel {tools.name_of(kernel)}:\n{tools.file_of(kernel)}\n{told}"))
 
-    async def _lineage(self, wanted: given.Lineage) -> Result:
+    async def _lineage(self, wanted: given.ReadLineage) -> Result:
         columns = "kernel_id, parents, mutator, description, status, log_speedup, generation, created_at"
         if not wanted.kernel:
             fastest = f"select {columns} from lineage where task = ? and log_speedup is not null and status = 'correct'"
@@ -165,7 +165,7 @@ class Workbench:
 
     # --- work -------------------------------------------------------------------------------------------------------
 
-    async def _build(self, wanted: given.Build) -> Result:
+    async def _build(self, wanted: given.BuildDraft) -> Result:
         if bool(wanted.source.strip()) == bool(wanted.edits.strip()):
             raise ArgumentError("give either `source` (the whole file) or `edits` (of the file of `base`)")
         base = await self._found(wanted.base)
@@ -234,7 +234,7 @@ class Workbench:
     # --- kernels and rows -------------------------------------------------------------------------------------------
 
     async def _done(self, job: Job[Found]) -> Found:
-        """What a job came to. It raises ArgumentError where workers die of it, or none could do it."""
+        """The answer of a job. It raises ArgumentError where workers die of it, or none could do it."""
 
         async def lost(_: WorkerLost) -> None:
             """The search that uses the same workers tells of them."""

@@ -32,7 +32,7 @@ class ToolCalls(Protocol):
 
 
 class Judgings(Protocol):
-    """What the budget of a run allows of drafts to be judged."""
+    """Allowance of a run's budget for judging drafts."""
 
     def take(self) -> bool:
         """Charge one, or return False where none is left."""

@@ -34,7 +34,7 @@ def _tunables(values: dict[str, int]) -> dict[str, int]:
 
 
 class Arguments(BaseModel):
-    """What all have in common. The docstring of each is the description of its tool."""
+    """Arguments that all have in common. The docstring of each is the description of its tool."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -45,7 +45,7 @@ class ReadKernel(Arguments):
     kernel: KernelId = "start"
 
 
-class Lineage(Arguments):
+class ReadLineage(Arguments):
     """Read how a kernel came to be, from the first ancestor on: what each step changed, and what that brought. Without
     a kernel: the fastest kernels of the search."""
 
@@ -67,7 +67,7 @@ class Docs(Arguments):
     """Read how a kernel file is written: the plan in its header, what the plan can say, and what the code may use."""
 
 
-class Build(Arguments):
+class BuildDraft(Arguments):
     """Write a kernel file and compile it. Give either the whole file or edits of another kernel's. It costs nothing
     but time, and says the draft's id, by which other tools know it, with the compiler's facts or its errors. A draft
     that does not compile can be edited too."""
@@ -127,8 +127,8 @@ class Submit(Arguments):
 
 
 ARGUMENTS: Mapping[str, type[Arguments]] = {
-    "read_kernel": ReadKernel, "lineage": Lineage, "lessons": Lessons, "operator": ReadOperator, "docs": Docs,
-    "build": Build, "check": Check, "judge": Judge, "profile": ProfileKernel, "diff": Diff, "submit": Submit,
+    "read_kernel": ReadKernel, "lineage": ReadLineage, "lessons": Lessons, "operator": ReadOperator, "docs": Docs,
+    "build": BuildDraft, "check": Check, "judge": Judge, "profile": ProfileKernel, "diff": Diff, "submit": Submit,
 }  # fmt: skip
 """By the name of the tool."""
 

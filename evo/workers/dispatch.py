@@ -20,7 +20,7 @@ Key = tuple[RunContext, Task]
 KEEP = 0.7
 """The weight of earlier jobs of a task beside the latest one, in the estimate of its usual time."""
 MOVING_S = 5.0
-"""What moving in takes, as long as a task's first job is under way."""
+"""Seconds that moving in takes, as long as a task's first job is under way."""
 FURTHER = 0.25
 """The assumed time of a further job, as a share of what moving in took."""
 
@@ -31,9 +31,9 @@ class _Home(Generic[W]):
     visited: set[W] = field(default_factory=set)
     """Workers that have done a job of the task."""
     moving_s: float = MOVING_S
-    """What the first job took on the last worker that it was new to."""
+    """Seconds of the first job on the last worker that it was new to."""
     usual_s: float | None = None
-    """What others take; None: there were none."""
+    """Seconds of other jobs; None: there were none."""
 
 
 class Homes(Generic[W]):
@@ -55,7 +55,7 @@ class Homes(Generic[W]):
         return home.workers if home else ()
 
     def count(self, worker: W) -> int:
-        """How many tasks are at home with a worker."""
+        """The number of tasks that are at home with a worker."""
         return sum(worker in home.workers for home in self._homes.values())
 
     def settle(self, key: Key, worker: W, *, alone: bool) -> None:
@@ -99,7 +99,8 @@ class Homes(Generic[W]):
         return best if best is not None and gains_s[best] > 0 else None
 
     def _left_s(self, key: Key, began_s: float, now_s: float) -> float:
-        """How long a job will still take: what it usually does, or when that is over, as long again as it took so far.
+        """The time that a job will still take: the rest of its usual time, or when that is over, as long again as it
+        took so far.
 
         So no task waits for the limits of a job that hangs.
         """

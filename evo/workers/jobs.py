@@ -20,7 +20,7 @@ class Job(Generic[Found]):
     """One question about a kernel; its class says which, and what those who hand out jobs must know of it."""
 
     name: ClassVar[str]
-    """What messages call the question."""
+    """The question as messages name it."""
     builds: ClassVar[bool] = False
     """Whether it takes a compiler alone, and nothing that a worker holds of its task."""
     continues: ClassVar[bool] = False

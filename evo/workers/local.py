@@ -17,7 +17,7 @@ from evo.workers.worker import Answer, Message, WorkerSpec
 
 
 def fresh_python(entry: str, *arguments: str) -> list[str]:
-    """What runs the statement `entry`, which finds the arguments in `sys.argv`."""
+    """The command that runs the statement `entry`, which finds the arguments in `sys.argv`."""
     # -P: what is called `types.py` in the current folder is no module of ours.
     return [sys.executable, "-P", "-c", entry, *arguments]
 

@@ -23,7 +23,7 @@ PROBE_S = 120.0
 LOOK_S = 1.0
 """Seconds between two scheduling passes over waiting jobs, at most."""
 GRACE_S = 3.0
-"""How long a worker may go on with a job that was cancelled, before it is replaced."""
+"""Time that a worker may go on with a job that was cancelled, before it is replaced."""
 KEPT_MACHINES = 4096
 
 
@@ -82,16 +82,16 @@ class Pool(Runs, Protocol):
 
     @property
     def slots(self) -> int:
-        """How many jobs can be done at once."""
+        """The number of jobs that can be done at once."""
         ...
 
     @property
     def judges(self) -> int:
-        """How many kernels can be timed at once."""
+        """The number of kernels that can be timed at once."""
         ...
 
     def jobs(self) -> tuple[RunningJob, ...]:
-        """What is being done now, the oldest job first."""
+        """The jobs that are under way, the oldest first."""
         ...
 
     def restart(self, older_than_s: float) -> tuple[RunningJob, ...]:
@@ -130,7 +130,7 @@ RAISED: Mapping[str, type[Exception]] = {
     "operator": OperatorError, "disk": DiskError, "machine": MachineError, "device": DeviceError, "user": UserError,
     "broken": EngineError,
 }  # fmt: skip
-"""What becomes of an answer that is none, by its kind."""
+"""Exception for an answer that is none, by its kind."""
 
 
 def never(reason: str, waited_s: float) -> bool:
@@ -144,7 +144,7 @@ async def tried(
     lost: Callable[[WorkerLost], Awaitable[None]],
     waits: Waits,
 ) -> Found:
-    """What a job came to, which is given to one worker after the other. This is where a machine's failures end.
+    """The result of a job, which is given to one worker after the other. This is where a machine's failures end.
 
     `lost` hears of every worker that it costs, and `waits` says whether a full disk is waited for. It raises Undone
     where no worker could do it, JobOverdue or DeviceLost where two ended in that way, and DiskError.
@@ -184,7 +184,7 @@ class Worker(Protocol):
 
 @dataclass(frozen=True)
 class _Assigned:
-    """What a worker is at."""
+    """A run's job that a worker is at."""
 
     run: RunPool
     running: RunningJob
@@ -222,7 +222,7 @@ class WorkerPool:
         self._homes: Homes[Worker] = Homes()
         self._waiting: WaitingJobs[Worker] = WaitingJobs(self._homes)
         self._assigned: dict[Worker, _Assigned] = {}
-        """What each worker that is neither idle nor probed works on, until its answer is there."""
+        """Work of each worker that is neither idle nor probed, until its answer is there."""
         self._orphans: dict[asyncio.Task[None], RunPool] = {}
         """Tasks that wait for the end of jobs that were cancelled."""
         self._machines: dict[tuple[RunContext, str], str] = {}
@@ -243,18 +243,18 @@ class WorkerPool:
 
     @property
     def slots(self) -> int:
-        """How many workers there are."""
+        """The number of workers."""
         return len(self._workers)
 
     @property
     def judges(self) -> int:
-        """How many kernels can be timed at once."""
+        """The number of kernels that can be timed at once."""
         timing = [worker.spec for worker in self._workers if worker.spec.judges]
         groups = {(spec.machine, spec.cores) for spec in timing if spec.cores}  # whose workers take turns
         return max(len(groups) + sum(not spec.cores for spec in timing), 1)
 
     def jobs(self, run: RunPool) -> tuple[RunningJob, ...]:
-        """What is being done for a run, the oldest job first."""
+        """The jobs of a run that are under way, the oldest first."""
         return tuple(sorted((a.running for a in self._assigned.values() if a.run is run), key=lambda at: at.began))
 
     def restart(self, older_than_s: float, run: RunPool) -> tuple[RunningJob, ...]:
@@ -293,7 +293,7 @@ class WorkerPool:
         await asyncio.gather(*answers, return_exceptions=True)
 
     async def run(self, run: RunPool, job: Job[Found]) -> Found:
-        """What a job of a run came to. It raises WorkerLost, EngineError where no worker is left, and UserError.
+        """The answer of a run's job. It raises WorkerLost, EngineError where no worker is left, and UserError.
 
         Every job has a deadline, whatever its kind: a worker that is at it for longer is replaced, which is JobOverdue.
         """
@@ -456,12 +456,12 @@ class RunPool:
 
     @property
     def slots(self) -> int:
-        """How many workers there are, for all runs together."""
+        """The number of workers, for all runs together."""
         return self._pool.slots
 
     @property
     def judges(self) -> int:
-        """How many kernels can be timed at once, of all runs together."""
+        """The number of kernels that can be timed at once, of all runs together."""
         return self._pool.judges
 
     async def run(self, job: Job[Found]) -> Found:
@@ -479,7 +479,7 @@ class RunPool:
             raise
 
     def jobs(self) -> tuple[RunningJob, ...]:
-        """What is being done for this run, the oldest job first."""
+        """The jobs of this run that are under way, the oldest first."""
         return self._pool.jobs(self)
 
     def restart(self, older_than_s: float) -> tuple[RunningJob, ...]:

@@ -30,8 +30,8 @@ MAX_RUNS = 4
 MAX_FILES = 1 << 16
 BUILDERS_PER_GPU = 3
 Answer = tuple[str, Any]
-"""How a call in another process ended: (`done`, value), (`user`, text of a UserError), (`operator`, text of
-an OperatorError), (`device`, text of a DeviceError), (`disk`, text of a DiskError), (`machine`, text of any other
+"""Outcome of a call in another process: (`done`, value), (`user`, text of a UserError), (`operator`, text of an
+OperatorError), (`device`, text of a DeviceError), (`disk`, text of a DiskError), (`machine`, text of any other
 MachineError) or (`broken`, traceback)."""
 SPENT = frozenset({"device", "machine"})
 """Answers after which a process had better be replaced: what it holds may be what failed."""
@@ -64,7 +64,7 @@ def gpu_specs(base: WorkerSpec, devices: Sequence[str], *, builders: int, cores:
 
 
 def answered(call: Callable[[], Any]) -> Answer:
-    """What a call came to, for the process that asked for it: here alone a machine's failures become data."""
+    """The outcome of a call, for the process that asked for it: here alone a machine's failures become data."""
     try:
         return "done", call()
     except Exception as error:  # noqa: BLE001 the border of the process: the driver reports it, with where it happened
@@ -78,7 +78,7 @@ def answered(call: Callable[[], Any]) -> Answer:
 
 @dataclass(frozen=True)
 class RunContext:
-    """What an evaluation worker needs to know of the run that a job belongs to. Equal ones share fitness stages."""
+    """Facts that an evaluation worker needs of the run that a job belongs to. Equal ones share fitness stages."""
 
     operators: tuple[tuple[str, str], ...]
     """Each operator's name, and the name or folder that it is loaded by."""
@@ -89,7 +89,7 @@ class RunContext:
 
 @dataclass(frozen=True)
 class WorkerSpec:
-    """What kind of worker it is, whatever runs it works for."""
+    """Kind of a worker, whatever runs it works for."""
 
     folder: str
     """The folder for what its runs have in common: the lock that gives a timing its cores."""
@@ -100,7 +100,7 @@ class WorkerSpec:
     device: str = ""
     """The only GPU that it sees, as CUDA_VISIBLE_DEVICES names it; empty: what this process sees, or Ray gives."""
     gpus: int = 0
-    """How many devices the worker has to itself."""
+    """The number of devices that the worker has to itself."""
     compiles: bool = True
     """Whether it is asked to do jobs that build."""
     judges: bool = True
@@ -110,7 +110,7 @@ class WorkerSpec:
 
     @property
     def target(self) -> str:
-        """What its kernels are for."""
+        """The target of its kernels."""
         return "cuda" if self.cuda else "cpu"
 
     def does(self, job: Job[Any]) -> bool:
@@ -119,7 +119,7 @@ class WorkerSpec:
 
 
 class Message(NamedTuple):
-    """What is sent to a worker."""
+    """A message to a worker."""
 
     job: Job[Any] | None = None
     """Without one it is asked whether its device works."""
@@ -189,7 +189,7 @@ def serve(connection: Connection, owner: int) -> None:
 
 
 def answer(message: Message, spec: WorkerSpec, stages: Stages) -> Answer:
-    """What a job came to."""
+    """The outcome of a job."""
 
     def call() -> Any:
         for context in message.ended:

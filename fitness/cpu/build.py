@@ -52,31 +52,33 @@ FLAGS = (
     "-fno-exceptions", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fmax-errors=5",
     "-fdiagnostics-color=never",
 )  # fmt: skip
-"""No -ffast-math: kernels keep NaN, infinity and the order of their own sums."""
+"""Flags of kernels, without -ffast-math: kernels keep NaN, infinity and the order of their own sums."""
 HEADERS = "#include <cstddef>\n#include <type_traits>\n#include <utility>\n#include <math.h>\n"
 """Those of the prelude and the shim come first, out of reach of anything that a kernel defines."""
 LINK_FLAGS = (
     "-shared", "-nostartfiles", "-fopenmp", "-Wl,-z,defs", "-Wl,--as-needed", "-Wl,-z,relro", "-Wl,-z,now",
     "-Wl,-z,noexecstack", "-Wl,-z,text", "-Wl,--hash-style=sysv", "-Wl,--build-id=none",
 )  # fmt: skip
-"""Without the compiler's own code for the beginning and the end of a library, which nothing here would run."""
+"""Flags of the linker, without the compiler's own code for the beginning and the end of a library, which nothing here
+would run."""
 LIBRARIES = ("-lmvec", "-lm")
 LINKED, FILE = "kernel.so", "kernel.cpp"
 MAX_PREPROCESSED_BYTES = 32 << 20
-"""Of which headers make a part: those of all mathematics and intrinsics have 5 MiB."""
+"""Most preprocessed text of a kernel, headers included: those of all mathematics and intrinsics have 5 MiB."""
 MAX_LOG_COLUMNS = 600
 COMPILE_TIMEOUT_S = COMPILE_LIMIT_S["cpu"]
 LISTING_BYTES = 4 << 20
-"""Of disassembly that is read; a hundred times what kernels have."""
+"""Most disassembly that is read; a hundred times what kernels have."""
 KEPT = 64 + 4 * (os.cpu_count() or 1)
-"""More than are waited for, or compared with, at one time; what comes back later is compiled again."""
+"""Number of builds that are kept: more than are waited for, or compared with, at one time. Others are compiled
+again."""
 METADATA = ".build"
 SHIM = Path(__file__).with_name("shim.hpp")
 VIRTUAL = """extern "C" __attribute__((noreturn)) void __cxa_pure_virtual() { __builtin_trap(); }
 void operator delete(void*) noexcept { __builtin_trap(); }
 void operator delete(void*, std::size_t) noexcept { __builtin_trap(); }
 """
-"""What tables of virtual functions refer to and no kernel comes to: it has no heap to delete anything from."""
+"""Stubs that tables of virtual functions refer to and no kernel comes to: it has no heap to delete anything from."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ class CpuBuild:
     launches: tuple[str, ...]
     """Distinct launch names of the plan; `evo_launch_<i>` in the library calls the i-th."""
     image: Image
-    """How the library is mapped."""
+    """The mapping of the library."""
     params: Mapping[str, tuple[Param, ...]]
     """By launch name."""
     code_digest: str
@@ -127,7 +129,7 @@ def build(
 
 @dataclass(frozen=True)
 class _Told:
-    """What an object file tells."""
+    """Facts read from an object file."""
 
     params: Mapping[str, tuple[Param, ...]]
     facts: Mapping[str, Any]
@@ -283,7 +285,7 @@ def _cell(facts: Mapping[str, Any]) -> tuple[str, ...]:
 
 @lru_cache
 def _cpu_model() -> str:
-    """What -march=native depends on."""
+    """The processor as -march=native sees it."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     return "\n".join(
         sorted({line for line in lines if line.startswith(("model name", "flags", "CPU part", "Features"))})

@@ -1,4 +1,4 @@
-"""Which cores a kernel is timed on, so that neither the search nor another timing disturbs it.
+"""Choice of the cores that a kernel is timed on, so that neither the search nor another timing disturbs it.
 
 A group of cores belongs to some workers: what they compile, verify and time stays on it, and its lock gives a timing
 the whole group. One core is left to the search itself where there are enough.
@@ -18,10 +18,10 @@ INSTRUCTION_SETS = (
     "sse4_2", "avx", "f16c", "avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16", "avx512_fp16",
     "avx512_vnni", "avx_vnni", "asimd", "asimdhp", "sve", "sve2", "bf16", "i8mm",
 )  # fmt: skip
-"""As /proc/cpuinfo calls them."""
+"""Names of instruction sets as /proc/cpuinfo has them."""
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 SPARE_FROM = 4
-"""With so many cores or more, one is kept free of timings."""
+"""Number of cores from which one is kept free of timings."""
 
 
 def groups(threads: int, available: Sequence[int]) -> list[tuple[int, ...]]:
@@ -45,7 +45,7 @@ def lock_name() -> str:
 
 
 def processor() -> str:
-    """What the kernel calls this machine's processor."""
+    """The name that the kernel of the system has for this machine's processor."""
     for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
         if line.startswith(("model name", "Model")):
             return line.partition(":")[2].strip()
@@ -67,7 +67,8 @@ def device_info(threads: int) -> DeviceInfo:
 
 
 def _instruction_sets() -> str:
-    """What its vectors can do, of what a programmer of kernels asks for; empty where the system does not tell."""
+    """The processor's vector instruction sets that matter to a programmer of kernels; empty where the system does not
+    tell."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     flags = next((line.partition(":")[2].split() for line in lines if line.startswith(("flags", "Features"))), [])
     found = [name for name in INSTRUCTION_SETS if name in flags]
@@ -86,7 +87,7 @@ def _caches() -> str:
 
 
 def _l2_bytes() -> int:
-    """What the kernel of the system reports of one core; 1 MiB where it does not."""
+    """The L2 cache of one core, in bytes, as the kernel of the system reports it; 1 MiB where it does not."""
     for index in CACHES.glob("index*"):
         if _read(index / "level") == "2" and (size := _read(index / "size")):
             return int(size.rstrip("KM")) * (1 << 20 if size.endswith("M") else 1 << 10)
@@ -94,7 +95,7 @@ def _l2_bytes() -> int:
 
 
 def _read(file: Path) -> str:
-    """What a file of the system says; empty where it has none, as many on Arm have no sizes of caches."""
+    """The text of a file of the system; empty where it has none, as many on Arm have no sizes of caches."""
     try:
         return file.read_text(encoding="ascii").strip()
     except OSError:

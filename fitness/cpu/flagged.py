@@ -1,4 +1,4 @@
-"""What in a kernel's machine code few kernels need, and a kernel that tells its runs apart does.
+"""Machine code that few kernels need, and that a kernel which tells its runs apart does need.
 
 Numbers of threads are ordinary in a team (`omp_get_thread_num`, `omp_get_num_threads`). How many there would be, asked
 outside of one, is a fact of the plan, and differs between the places where a kernel is run. An address of constants
@@ -32,7 +32,8 @@ INSTRUCTIONS: dict[str, dict[str, str]] = {
 ASKED = re.compile(r"omp_get_(?:max_threads|num_procs|thread_limit|dynamic|nested)_?")
 _TEAM = re.compile(r"GOMP_(?:parallel|task|taskloop)\w*")
 _HANDED = {name: re.compile(rf"%(?:[er]?{name}|{name[0]}[lh]{'|dil' * (name == 'di')})\b") for name in ("di", "dx")}
-"""Where the OpenMP library takes what a team is to run, and what copies the arguments of a task."""
+"""Registers in which the OpenMP library takes the function that a team is to run, and the one that copies a task's
+arguments."""
 _LOADED = re.compile(r"(?:lea|mov)q? [^,]*(?:\(%rip\))?,%(r\w+)")
 _COPIED = re.compile(r"movq? %(r\w+),%(r\w+)$")
 _KEPT = re.compile(r"(?:push|pop)q? ")

@@ -1,4 +1,4 @@
-"""What a C++ kernel may include and its object file may hold, judged without running any of it.
+"""The includes and the object code that a C++ kernel may have, judged without running any of it.
 
 Static data outlives a call, and what a linker makes of a section depends on its name, which a source may choose. So the
 sections of an object file, their names, types and flags, are held against a list of those that a compiler makes of a
@@ -57,7 +57,8 @@ ALLOWED_SYMBOLS = re.compile(
     r"|set_(?:num_threads|dynamic|nested|schedule|max_active_levels)|\w+_(?:nest_)?lock)_?"
     r"|_GLOBAL_OFFSET_TABLE_|__stack_chk_fail|_Unwind_Resume|__gxx_personality_v0|__cxa_begin_catch|_ZSt9terminatev"
 )
-"""What a kernel may call: mathematics, memory that it has, OpenMP whose regions join. No allocation, clock or file."""
+"""Symbols that a kernel may refer to: mathematics, memory that it has, OpenMP whose regions join. No allocation, clock
+or file."""
 ON_LOAD = (".init", ".fini", ".ctors", ".dtors", ".preinit_array")
 _PROGBITS, _SYMTAB, _STRTAB, _RELA, _NOTE, _NOBITS, _GROUP, _SYMTAB_INDICES = 1, 2, 3, 4, 7, 8, 17, 18
 _UNWIND = 0x70000001
@@ -92,16 +93,16 @@ DATA_SECTIONS: Sections = (
 
 @dataclass(frozen=True)
 class Allowance:
-    """What the code of a kernel may have besides itself and constants."""
+    """Symbols and data that a kernel's code may have besides itself and constants."""
 
     imports: Callable[[str], str | None]
     """The name under which the runner finds what the code calls by another one; None where no kernel may call it."""
     data_bytes: int = 0
-    """What it may keep in data of its own, of which each call has a copy, besides locks."""
+    """Data of its own, of which each call has a copy, in bytes; locks come on top."""
     block_memory: bool = False
     """Whether its thread-local variables are memory of a block, which the runner hands out."""
     advice: str = ""
-    """What follows the name of something that no kernel may call."""
+    """Text that follows the name of something that no kernel may call."""
 
     @property
     def sections(self) -> Sections:
@@ -114,18 +115,19 @@ ON_CPU = Allowance(
     advice=": a kernel may use mathematics, memcpy and its kin, and OpenMP; scratch memory is a [[buffer]] of the plan",
 )
 _ORDINARY = frozenset((_PROGBITS, _NOBITS, 14, 15, 16))
-"""With the types of the loader's own lists."""
+"""Ordinary types of sections, those of the loader's own lists among them."""
 MAX_OBJECT_BYTES = 64 << 20
 MAX_SECTIONS = 4096
 MAX_ENTRIES = 1 << 16
-"""Of symbols, and of relocations."""
+"""Most symbols, and most relocations, that are read."""
 DEMANGLE_TIMEOUT_S = 10.0
 MAX_NAME_CHARACTERS = 200
-"""Of a symbol in a message."""
+"""Longest part of a symbol's name that a message quotes."""
 
 
 def section_objection(data: bytes, allowance: Allowance = ON_CPU) -> str | None:
-    """What among an object file's sections no compiler makes of a kernel, or is too much to read; None if nothing.
+    """The section of an object file that no compiler makes of a kernel, or that is too much to read, in words; None
+    without one.
 
     Only after it may another reader of ELF files look at them: some take a section's type for a promise.
     """
@@ -181,7 +183,8 @@ def _misnamed(name: str, kind: int, flags: int, size: int, sections: Sections) -
 
 
 def objection(elf: ELFFile, allowance: Allowance = ON_CPU) -> str | None:
-    """What in a compiled kernel, whose sections passed, could live on outside of its launches; None if nothing."""
+    """The part of a compiled kernel, whose sections passed, that could live on outside of its launches; None without
+    one."""
     for index, section in enumerate(elf.iter_sections()):
         if not section["sh_size"]:
             continue
@@ -216,7 +219,7 @@ def _named(elf: ELFFile, section: int) -> str:
 
 
 def demangled(name: str) -> str:
-    """A symbol's name as the source has it, as far as it is short; whoever chose it chose what reading it takes."""
+    """A symbol's name as the source has it, as far as it is short; its author chose how it reads."""
     if not name.startswith("_Z"):
         return name[:MAX_NAME_CHARACTERS]
     try:

@@ -26,7 +26,7 @@ MAX_NAME_BYTES = 1 << 16
 """Names of templates are long."""
 MAX_ALIGNMENT = 2 << 20
 LOCK_BYTES = 4096
-"""Of named critical sections, at most."""
+"""Most memory of named critical sections."""
 READ, WRITE, EXECUTE = 1, 2, 4
 """Protections as `mmap` has them."""
 _HEADER, _SEGMENT, _TAG = struct.Struct("<2HI3QI6H"), struct.Struct("<2I6Q"), struct.Struct("<qQ")
@@ -36,7 +36,7 @@ _LOAD, _DYNAMIC, _LOCAL, _RELRO = 1, 2, 7, 0x6474E552
 SEGMENTS = {_LOAD, _DYNAMIC, _LOCAL, _RELRO, 4, 0x6474E550, 0x6474E551, 0x6474E553}
 """The others: NOTE, GNU_EH_FRAME, GNU_STACK, GNU_PROPERTY. Not INTERP."""
 PROTECTIONS = {4: READ, 5: READ | EXECUTE, 6: READ | WRITE}
-"""Of segments that are loaded, by their flags: none is both written and executed."""
+"""Protections of loaded segments by their flags: none is both written and executed."""
 _NEEDED, _PLT_BYTES, _HASH, _STRINGS, _SYMBOLS, _RELA, _RELA_BYTES = 1, 2, 4, 5, 6, 7, 8
 _STRING_BYTES, _PLT_RELA = 10, 23
 TAGS: dict[int, frozenset[int] | None] = {
@@ -82,10 +82,10 @@ class Segment:
     """Bytes that are mapped together."""
 
     address: int
-    """From the beginning of the image, like every address here."""
+    """Address from the beginning of the image, like every address here."""
     bytes: int
     offset: int
-    """In the file."""
+    """Offset in the file."""
     file_bytes: int
     """The rest is zero."""
     protection: int
@@ -110,16 +110,16 @@ class Image:
     alignment: int
     segments: tuple[Segment, ...]
     sealed: int
-    """Below this address nothing stays writable once its relocations are done."""
+    """Address below which nothing stays writable once its relocations are done."""
     imports: tuple[str, ...]
     relocations: tuple[tuple[int, int, int], ...]
     """(address of a word, number of its import or -1 for the image itself, what is added)."""
     launches: tuple[int, ...]
     """Addresses of the launch functions."""
     block_bytes: int = 0
-    """Of its thread-local variables, which are zero at first: nothing that the runner maps."""
+    """Size of its thread-local variables, which are zero at first; the runner does not map them."""
     digest: str = ""
-    """Of all orders and of every byte that they map: what has the same one is the same program, wherever it comes
+    """Digest of all orders and of every byte that they map: equal digests mean the same program, wherever it comes
     from."""
 
     def words(self) -> list[int]:
@@ -196,7 +196,7 @@ class _Linked:
 
     @cached_property
     def segments(self) -> list[Segment]:
-        """What is loaded, in the order of addresses, without overlap, one of it writable at most."""
+        """The loaded segments in the order of addresses, without overlap, one of them writable at most."""
         found: list[Segment] = []
         for kind, flags, offset, address, _, file_bytes, size, _ in self._headers:
             if kind != _LOAD or not size:
@@ -216,7 +216,7 @@ class _Linked:
 
     @property
     def alignment(self) -> int:
-        """Of the image's beginning, in bytes."""
+        """The alignment of the image's beginning, in bytes."""
         most = max(header[7] for header in self._headers if header[0] == _LOAD)
         if most > MAX_ALIGNMENT or most & (most - 1):
             raise Refused(f"it aligns data to {most} bytes; at most {MAX_ALIGNMENT} are allowed")

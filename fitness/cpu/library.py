@@ -38,7 +38,7 @@ OK, ERROR = 0, 1
 HEAP_BYTES = 128 << 20
 """Touched before the first call, for results to lie in."""
 SETTLE_NS = 500_000
-"""As in runner.cpp: until the verifier sleeps and the threads of the team have stopped looking for work."""
+"""Pause as in runner.cpp, until the verifier sleeps and the threads of the team have stopped looking for work."""
 ENVIRONMENT = {
     # Threads that wander share a core at times: the same product took 0.4 ms in one process and 1.1 in the next.
     "OMP_PROC_BIND": "true",
@@ -46,7 +46,7 @@ ENVIRONMENT = {
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
 }
-"""What a process that serves must be started with."""
+"""Environment variables that a serving process must be started with."""
 
 
 class LibraryServer:

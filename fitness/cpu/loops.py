@@ -1,4 +1,4 @@
-"""How wide the vectors are that a compiled kernel works with, told from the loops of its machine code.
+"""Widths of the vectors that a compiled kernel works with, told from the loops of its machine code.
 
 What a static count of instructions cannot tell: one instruction in a loop may run a million times, and the scalar rest
 of a vectorised loop, unrolled, has more instructions than the loop. x86-64 only; elsewhere nothing is recognised.
@@ -14,7 +14,7 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
 WEIGHT = 8.0
-"""How often a loop counts for each time that the loop around it does."""
+"""Assumed passes of a loop for each pass of the loop around it."""
 DEEPEST = 8
 """Levels that count, through calls too, which may be recursive."""
 MAINLY = 1 / 4
@@ -23,9 +23,9 @@ RELEVANT = 1 / 20
 """The least share of all loops for those that work with vectors of a width to be what the kernel works with."""
 WIDTHS = {"x": 128, "y": 256, "z": 512}
 LIBRARY_WIDTHS = {"b": 128, "c": 256, "d": 256, "e": 512}
-"""Of glibc's vector functions, `_ZGVdN8v_expf`."""
+"""Vector widths in the names of glibc's functions, `_ZGVdN8v_expf`, in bits."""
 LIBRARY_COPIES = 256
-"""What glibc's memcpy works with where there is AVX."""
+"""Vector width of glibc's memcpy where there is AVX, in bits."""
 
 _FUNCTION = re.compile(r"([0-9a-f]+) <([^>]+)>:")
 _INSTRUCTION = re.compile(r"\s*([0-9a-f]+):\t(?:(?:lock|rep[nz]*|notrack|bnd|data16|cs) )*(\S+)\s*(.*)")
@@ -46,7 +46,7 @@ _MATH_CALL = re.compile(
 
 @dataclass
 class Work:
-    """What the code of one loop does itself, without the loops inside it: numbers of instructions by vector width."""
+    """Work of one loop without the loops inside it: numbers of instructions by vector width."""
 
     arithmetic: dict[int, int] = field(default_factory=dict)
     """Width in bits, 0: scalar."""
@@ -63,7 +63,7 @@ class Work:
 
     @property
     def weight(self) -> float:
-        """How often its loop is taken to run, by how deep it is nested."""
+        """The assumed number of runs of its loop, by the depth of its nesting."""
         return WEIGHT ** min(self.depth, DEEPEST)
 
     @property
@@ -79,7 +79,7 @@ class _Code:
     mnemonics: list[str]
     operands: list[str]
     symbols: list[str]
-    """What a relocation refers to; often empty."""
+    """Symbols that relocations refer to; often empty."""
     targets: list[int]
     """The instruction that a jump, a call or an address names; -1: none here."""
     owner: np.ndarray
@@ -105,7 +105,7 @@ def vector_work(listing: str) -> tuple[int, float]:
 
 
 def loops_of(listing: str) -> list[Work]:
-    """What every loop does, and what every function does outside loops."""
+    """The work of every loop, and of every function outside loops."""
     code = _read(listing)
     count = len(code.mnemonics)
     sources, targets = _flow(code)
@@ -126,7 +126,8 @@ def loops_of(listing: str) -> list[Work]:
 
 
 def nesting(count: int, sources: np.ndarray, targets: np.ndarray, entries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """How many loops, DEEPEST at most, each of `count` nodes of a flow graph lies in, and a number for the innermost.
+    """The number of loops, DEEPEST at most, around each of `count` nodes of a flow graph, and a number for the
+    innermost.
 
     -1 stands for none.
 
@@ -206,7 +207,7 @@ def _flow(code: _Code) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _call_depths(code: _Code, depth: np.ndarray) -> list[int]:
-    """How deep in the loops of its callers every function is called, or has its address taken."""
+    """The depth in loops of its callers at which every function is called, or has its address taken."""
     functions = {entry: number for number, entry in enumerate(code.entries)}
     uses = [
         (int(code.owner[at]), functions[target], int(depth[at]))

@@ -1,4 +1,4 @@
-"""What this machine's memory and arithmetic can do at most: measured once, kept in the user's cache folder."""
+"""Peak rates of this machine's memory and arithmetic: measured once, kept in the user's cache folder."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ MEASURE_MS = 1000
 TIMEOUT_S = 30.0
 RETRY_S = 60.0
 QUIET = 0.02
-"""With more than this share of the time spent waiting for a processor, a measurement is not trusted to be the best."""
+"""Largest share of the time spent waiting for a processor in a measurement that is trusted to be the best."""
 FEW_THREADS = 4
-"""So many do not exhaust the memory that they share by much."""
+"""Number of threads that do not exhaust the memory that they share by much."""
 FLAGS = ("-O3", "-ffp-contract=fast", "-fopenmp")
 VECTOR_FLAGS = {"avx2": "-mavx2", "fma": "-mfma", "avx512f": "-mavx512f"}
 """By what /proc/cpuinfo calls it. Not -march=native: the compiled program is found again by its flags."""
@@ -29,8 +29,8 @@ UNITS: Mapping[str, tuple[str, int]] = {
     "avx512_fp16": ("fp16", 2), "fphp": ("fp16", 2), "avx512_bf16": ("bf16", 2), "bf16": ("bf16", 4),
     "avx_vnni": ("int8", 4), "avx512_vnni": ("int8", 4), "i8mm": ("int8", 8),
 }  # fmt: skip
-"""What multiplies narrower numbers, and how many times faster than fp32, by what /proc/cpuinfo calls it. AMX is not
-among them: a process must ask the system for it first, which no kernel can."""
+"""Types of narrower numbers and how many times faster than fp32 they are multiplied, by the flag in /proc/cpuinfo. AMX
+is not among them: a process must ask the system for it first, which no kernel can."""
 
 
 def peaks(threads: int) -> Peaks:
@@ -132,7 +132,7 @@ def _program() -> Path:
 
 
 def cpu_name() -> str:
-    """What the machine calls its processor."""
+    """The machine's name for its processor."""
     info = _cpuinfo()
     return info.get("model name") or info.get("CPU part") or platform.processor() or platform.machine()
 

@@ -1,4 +1,4 @@
-"""What can be said of a kernel on a machine without hardware counters, as most virtual ones are.
+"""Profiles of kernels on a machine without hardware counters, as most virtual ones are.
 
 Three sources: the roofline model with the measured times, the compiler's own words about every loop, and, where
 valgrind is installed, a simulation of instructions, caches and branches line by line on a small shape. The last two
@@ -111,7 +111,7 @@ _ADVICE = {
 def _suspects(
     subject: BuiltKernel, remarks: Sequence[Remark], simulation: Simulation | None, peaks: Peaks
 ) -> list[str]:
-    """What may keep both memory and arithmetic waiting."""
+    """Causes that may keep both memory and arithmetic waiting."""
     found = []
     if peaks.threads > 1 and not subject.build.facts.get("threads"):
         found.append(f"one thread of {peaks.threads} works")
@@ -139,7 +139,7 @@ def _place(model: Roofline, latency_us: float, dtype: str, peaks: Peaks) -> str:
 
 @dataclass(frozen=True, order=True)
 class Remark:
-    """What became of one loop or block of the kernel."""
+    """The compiler's remark on one loop or block of the kernel."""
 
     line: int
     text: str

@@ -1,4 +1,4 @@
-"""Whether threads of a CPU kernel race: it is run once more with every access watched, on small shapes.
+"""Data races between threads of a CPU kernel, which is run once more with every access watched, on small shapes.
 
 The compiler puts a call in front of every access to memory (-fsanitize=thread), and the calls into the OpenMP library
 that order threads get other names. Both end in races.cpp, which is preloaded into the runner and knows what happens
@@ -31,11 +31,11 @@ from operators.kernel import Kernel
 from operators.plan.reading import Plan, ResolvedPlan
 
 TIMEOUT_S = 10.0
-"""Of the calls on one shape."""
+"""Time limit of the calls on one shape."""
 TEAM = range(2, 9)
 """Threads that a kernel gets; more tell no more."""
 MOST_THREADS = 16
-"""As in races.cpp: with those of nested teams."""
+"""Most threads, those of nested teams included, as in races.cpp."""
 REPORT, REPORT_BYTES = "races of its threads", 4096
 _MAGIC = 0x7261636573
 _STATES = {1: f"it starts more than {MOST_THREADS} threads", 2: "it touches too much memory"}
@@ -43,7 +43,7 @@ PREFIX = "races_"
 _CALLABLE = re.compile(rf"__tsan_\w+|{PREFIX}\w+|(?:{ALLOWED_SYMBOLS.pattern})")
 WATCHED = Allowance(lambda name: name if _CALLABLE.fullmatch(name) else None)
 _ORDERING = re.compile(r"GOMP_(?:parallel|task(?!yield|group_start)|doacross|scope|cancel)\w*")
-"""What orders threads, or lets them run: all of it must be known, or nothing can be said."""
+"""Functions that order threads, or let them run: all of them must be known, or nothing can be said."""
 _WATCHED = ("-O1", "-g1", "-gdwarf-4", "-fsanitize=thread", "-fno-omit-frame-pointer")
 _LINKED_ANYHOW = tuple(flag for flag in LINK_FLAGS if flag != "-Wl,-z,defs")
 _TELLS = """
@@ -69,10 +69,10 @@ class WatchedKernel:
 
 @dataclass(frozen=True)
 class Found:
-    """What the watch came to."""
+    """Result of watching a kernel's accesses."""
 
     race: str = ""
-    """Which lines race, in words; empty: none do."""
+    """Lines that race, in words; empty: none do."""
     lack: str = ""
     """Why it told nothing."""
 
@@ -139,7 +139,7 @@ def _instrumented(watched: WatchedKernel, scratch: Path) -> CpuBuild | str:
 def _run(
     watched: WatchedKernel, made: CpuBuild, runner: CpuRunner, number: int, question: Question, resolved: ResolvedPlan
 ) -> tuple[int, ...]:
-    """What the last launch told, as words."""
+    """The answer of the last launch, as words."""
     oracle = watched.oracle
     sizes = oracle.work_sizes(question.dims) | {b.name: b.bytes for b in resolved.buffers} | {REPORT: REPORT_BYTES}
     work = Region(sizes, at_end=False)

@@ -32,17 +32,18 @@ MEMORY_BYTES = 16 * GIB
 """Address space, guard ranges and shared buffers included."""
 CPU_LIMIT_S = 600
 GRACE_S = 5.0
-"""By so much longer than the kernel may the runner take to say that it did not finish."""
+"""Time beyond the kernel's limit that the runner may take to say that it did not finish."""
 STACK_BYTES = 8 << 20
 STACK_POISONED, STACK_POISONED_DEEP = 64 << 10, 7 << 20
 POISON_BYTES = 1 << 20
-"""Of what deep stacks are copies of, again and again."""
+"""Size of the pattern that deep stacks are filled with copies of."""
 SEALED = 32
 """Buffers that a call can be parted from at its end."""
 RUNNER_FLAGS = (
     "-fopenmp", "-pie", "-fPIE", "-Wl,-z,relro,-z,now", "-Wl,-z,noexecstack", "-Wl,--no-as-needed", *LIBRARIES,
 )  # fmt: skip
-"""With the addresses of the C library's functions out of a kernel's reach, and with all libraries that one may call."""
+"""Flags that keep the addresses of the C library's functions out of a kernel's reach, and with all libraries that one
+may call."""
 FAULTS = {
     signal.SIGSEGV: "segmentation fault",
     signal.SIGBUS: "bus error",
@@ -187,7 +188,7 @@ class CpuRunner:
         return ours, secret
 
     def _full_of(self, poison: int) -> Region:
-        """What deep stacks are laid out with: read only to the process and whatever it starts."""
+        """The region whose pages deep stacks are laid out with: read only to the process and whatever it starts."""
         if self._poison is None:
             self._poison = Region({"stack": POISON_BYTES}, at_end=False, readonly_for_others=True)
         self._poison.fill(poison)

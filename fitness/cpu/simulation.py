@@ -1,4 +1,4 @@
-"""What callgrind counts while a CPU kernel runs once on a small shape: instructions, caches and branches by line.
+"""Callgrind's counts of one run of a CPU kernel on a small shape: instructions, caches and branches by line.
 
 From a build of its own, since valgrind does not know every instruction; nothing of it is ever timed.
 """
@@ -46,11 +46,11 @@ HOT_LINES = 5
 HOT_SHARE = 0.05
 LINE_BYTES = 64
 SIMULATED_VECTORS = ("-mavx2", "-mfma") if platform.machine() == "x86_64" else ()
-"""In place of -march=native: valgrind knows no AVX-512."""
+"""Flags in place of -march=native: valgrind knows no AVX-512."""
 LIBRARY = "kernel.so"
 SOURCE = "kernel.cpp"
 KERNEL = "kernel"
-"""What the compiler is told the kernel's file is called, apart from the lines that stand before it."""
+"""Name of the kernel's file for the compiler, apart from the lines that stand before it."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class LineCost:
 
 @dataclass(frozen=True)
 class Simulation:
-    """What callgrind counted while the plan's launches ran once, on one thread, from cold caches."""
+    """Callgrind's counts while the plan's launches ran once, on one thread, from cold caches."""
 
     shape: str
     flops: int
@@ -251,7 +251,7 @@ def _switches() -> frozenset[str]:
 
 
 def _own_lines(preprocessed: str) -> dict[int, str]:
-    """What the preprocessor left of each of the kernel's lines."""
+    """The kernel's lines as the preprocessor left them."""
     found: dict[int, list[str]] = {}
     file, line = "", 0
     for text in preprocessed.splitlines():
@@ -292,7 +292,7 @@ def write_source(subject: BuiltKernel, scratch: Path) -> None:
 
 
 def compiled(command: list[str], scratch: Path) -> ProcessOutcome:
-    """What became of a compiler's command, run confined in a scratch folder."""
+    """The outcome of a compiler's command, run confined in a scratch folder."""
     return run_confined(
         command,
         cwd=str(scratch),
@@ -305,7 +305,8 @@ def compiled(command: list[str], scratch: Path) -> ProcessOutcome:
 def _write_task(
     subject: BuiltKernel, mapped: Image, workload: Workload, facts: Mapping[str, int], path: Path
 ) -> Mapping[str, int] | None:
-    """What profile_driver.cpp reads; the dims with what the drawn inputs tell. None: too much memory."""
+    """Writes what profile_driver.cpp reads and returns the dims with what the drawn inputs tell. None: too much
+    memory."""
     operator, dtype = subject.operator, subject.dtype
     rng = np.random.default_rng(0)
     inputs = draw(operator, functions(operator.folder), dims=workload.dims, dtype=dtype, family="nominal", rng=rng)

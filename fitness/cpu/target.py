@@ -47,13 +47,14 @@ from operators.libraries import LibraryCall
 from operators.plan.reading import Plan, ResolvedPlan, parse_plan
 
 CLOCK_SETTINGS = 2
-"""So often may somebody set the machine's time during a call before the call is given up."""
+"""Times that the machine's clock may be set during a call before the call is given up."""
 WATCHED_WORK = 1_000_000
 """Operations plus bytes of the largest shape on which a kernel is watched for races, some hundred times slower."""
 WATCHED_SHAPES = 8
-"""Such shapes at most, of all sizes: what is uneven is found on small ones, what takes many threads on large ones."""
+"""Most shapes that are watched, of all sizes: what is uneven is found on small ones, what takes many threads on large
+ones."""
 DEEP_EVERY = 4
-"""One of so many calls, whatever it is for, runs on stacks that are poisoned as far as they go."""
+"""Number of calls, of whatever kind, to one that runs on stacks which are poisoned as far as they go."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ class CpuDevice:
         self._shapes = Shapes(operator, task, operator.workload_set(workload_set), oracle)
         self._oracle = oracle
         self._works: WeakValueDictionary[tuple[object, ...], Region] = WeakValueDictionary()
-        """Of timed calls, by their sizes, as long as a session has them."""
+        """Regions of timed calls by their sizes, as long as a session has them."""
 
     # --- build ------------------------------------------------------------------------------------------------------
 
@@ -199,7 +200,7 @@ class CpuDevice:
         runner = CpuRunner(command, threads=self.threads, environment=environment)
 
         def load() -> None:
-            with self.machine(exclusive=False):  # importing torch takes a second, beside which nobody shall be timed
+            with self.machine(exclusive=False):  # importing torch takes a second, beside which no kernel shall be timed
                 runner.load(json.dumps(dims), timeout_s=60.0)
 
         pool = ThreadPoolExecutor(1)
@@ -296,7 +297,7 @@ class CpuSession:
         self._device = device
         self._runner = runner
         self._prepared = prepared
-        """None: the vendor's library."""
+        """Prepared kernel; None: the vendor's library."""
         self._oracle = oracle
         self._loaded = loaded
         self._slots: dict[int, tuple[Question, Region]] = {}

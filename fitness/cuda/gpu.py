@@ -1,4 +1,5 @@
-"""What all tasks of a process share of a GPU: the compiler, the runners, the memory that these map, the tools."""
+"""The parts of a GPU that all tasks of a process share: the compiler, the runners, the memory that these map, the
+tools."""
 
 from __future__ import annotations
 
@@ -31,8 +32,8 @@ from operators.identity import digest
 
 HARNESS = Path(__file__).with_name("harness.cu")
 SPARE_SHARE = 0.06
-"""So much of the GPU's memory is free when a verdict begins beside what its task takes, as far as other tasks can give
-it: for scratch of kernels and for processes."""
+"""Share of the GPU's memory that is free when a verdict begins, beside what its task takes, as far as other tasks can
+give it: for scratch of kernels and for processes."""
 
 
 class Tenant(Protocol):
@@ -45,7 +46,7 @@ class Tenant(Protocol):
 
     @property
     def footprint(self) -> Footprint:
-        """What it takes."""
+        """The memory that it takes."""
         ...
 
     def forget(self) -> None:
@@ -194,7 +195,7 @@ class Gpu:
 
 
 _gpus: dict[Path, Gpu] = {}
-"""Of this process, by the folder that they compile into."""
+"""GPUs of this process, by the folder that they compile into."""
 
 
 def shared_gpu(folder: Path) -> Gpu:

@@ -29,9 +29,10 @@ from operators.libraries import LibraryCall
 
 _cuda: Any = torch.cuda
 AHEAD_CYCLES = 200_000
-"""The device waits so long at least before the clock starts, while the call is queued."""
+"""Least cycles that the device waits before the clock starts, while the call is queued."""
 CYCLES_PER_NS = 3.0
-"""More than any device's clock makes, so that a call which Python queues is queued before its clock starts."""
+"""Cycles per nanosecond, more than any device's clock makes, so that a call which Python queues is queued before its
+clock starts."""
 MOST_AHEAD_CYCLES = 60_000_000
 FLUSH_L2_SIZES = 2.4
 
@@ -58,11 +59,11 @@ def is_short(text: str) -> bool:
 
 @dataclass(frozen=True)
 class _Launch:
-    """How the library is called on what lies in one slot."""
+    """A call of the library on the buffers of one slot."""
 
     call: Callable[[], Any]
     holds: object
-    """What a captured call reads, such as a vendor's matrix object: nothing else keeps it."""
+    """Object that a captured call reads, such as a vendor's matrix object: nothing else keeps it."""
     ahead_cycles: int = AHEAD_CYCLES
 
 

@@ -28,9 +28,9 @@ CHUNK = 1 << 24
 """Elements that are looked at in one go, so that temporaries stay small beside the tensors."""
 JUDGE = Path(__file__).with_name("judge.cu")
 THREADS, MOST_BLOCKS, SUMS = 256, 1024, 5
-"""As judge.cu has them; enough blocks to fill any GPU."""
+"""Constants as in judge.cu; enough blocks to fill any GPU."""
 TYPES = {torch.float32: "judge<float>", torch.float64: "judge<double>", torch.bfloat16: "judge<unsigned short>"}
-"""What judge.cu reads as it is."""
+"""Types that judge.cu reads as they are."""
 T = TypeVar("T")
 
 
@@ -140,7 +140,7 @@ class _Together(TorchFunctionMode):
 
 
 def judge(y: torch.Tensor, expected: torch.Tensor, allowed: torch.Tensor) -> Judgement:
-    """What `fitness.oracle.bounds.judge` says of flat tensors on one GPU."""
+    """Returns what `fitness.oracle.bounds.judge` would for flat tensors on one GPU."""
     if not y.numel() == expected.numel() == allowed.numel():
         raise ValueError(f"{y.numel()} values against {expected.numel()} answers and {allowed.numel()} bounds")
     if not y.numel():
@@ -168,7 +168,7 @@ class _Kernels:
         self._arguments = LaunchArguments([bytes(8)] * 7)
 
     def judge(self, y: torch.Tensor, expected: torch.Tensor, allowed: torch.Tensor) -> Judgement:
-        """Of at least one element."""
+        """Judges at least one element."""
         tensors = [t.contiguous() for t in (y if y.dtype in TYPES else y.double(), expected, allowed)]
         count = y.numel()
         sizes = min(-(-count // THREADS), MOST_BLOCKS), 1, 1, THREADS, 1, 1, 0
@@ -189,7 +189,7 @@ _on_gpu = lru_cache(_Kernels)
 
 
 def judge_job(arch: str) -> CompileJob:
-    """What the compiler is to make of judge.cu."""
+    """The compile job for judge.cu."""
     return CompileJob(JUDGE.read_text(encoding="utf-8"), tuple(TYPES.values()), arch, ())
 
 
@@ -204,7 +204,7 @@ def bound(
     usual_rounding: float,
     usual_growth: float,
 ) -> ErrorBound:
-    """What `fitness.oracle.bounds.bound` says of flat tensors in fp64."""
+    """Returns what `fitness.oracle.bounds.bound` would for flat tensors in fp64."""
     if y.numel() != s.numel():
         raise ValueError(f"{y.numel()} values and {s.numel()} magnitudes")
     allowed = torch.empty_like(y)

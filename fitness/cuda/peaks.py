@@ -1,4 +1,4 @@
-"""What a GPU can do at most: memory as measured and as its data sheet has it, arithmetic by its architecture.
+"""Peak rates of a GPU: memory as measured and as its data sheet has it, arithmetic by its architecture.
 
 Measured once, kept in the user's cache folder.
 """

@@ -23,7 +23,7 @@ from operators.plan.reading import ResolvedPlan
 
 T = TypeVar("T")
 Resolve = Callable[[Question, CudaRunner], tuple[ResolvedPlan, Program]]
-"""What a kernel does on a question's dims. Raises KernelFault."""
+"""A function that returns a kernel's plan and program on a question's dims. Raises KernelFault."""
 
 
 class CudaSession:
@@ -43,7 +43,7 @@ class CudaSession:
         self._slots: dict[int, tuple[Question, CudaRegion, Program]] = {}
         self._works: dict[tuple[object, ...], CudaRegion] = {}
         self._last: CudaRegion | None = None
-        """What the last call wrote to, where nothing has overwritten it yet."""
+        """Region that the last call wrote to, where nothing has overwritten it yet."""
         self._lasting(lambda runner: None)
 
     def bind(self, slot: int, question: Question, *, at_end: bool) -> None:
@@ -115,7 +115,7 @@ class CudaSession:
         self._runner = None
 
     def _lasting(self, action: Callable[[CudaRunner], T]) -> T:
-        """What it does with the runner, or with another one where that was killed.
+        """Returns what it makes of the runner, or of another one where that was killed.
 
         Where one was killed many were, and those that wait for work are not yet seen to be dead.
         """

@@ -57,12 +57,13 @@ T = TypeVar("T")
 AUDITED_WORK = 1_000_000
 """Operations plus bytes of the largest shape that compute-sanitizer sees; it slows kernels down a hundred times."""
 BUILD = 3
-"""Of builds on disk that were made by the rules of now; others are made anew."""
+"""Version of the rules for builds on disk; builds of another one are made anew."""
 SPREAD = ProcessSpread(fixed_ns=160.0, share=0.003, outside_ns=160.0)
-"""As `tests.bench.gpu_comparisons` finds it: two processes with one kernel of 4 to 15 us differ by 160 ns (an H100) to
-230 ns (an H200) by their clocks (standard deviation), also where nothing of them differs but when they began, and by
-the same on all workloads. Beside the clocks they differ by more on some machines; with the two errors together no more
-kernels are called different from themselves there than is stated. Longer kernels differ by less than the share."""
+"""Spread that `tests.bench.gpu_comparisons` finds: two processes with one kernel of 4 to 15 us differ by 160 ns (an
+H100) to 230 ns (an H200) by their clocks (standard deviation), also where nothing of them differs but when they began,
+and by the same on all workloads. Beside the clocks they differ by more on some machines; with the two errors together
+no more kernels are called different from themselves there than is stated. Longer kernels differ by less than the share.
+"""
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,8 @@ class CudaFitness(Pipeline):
         return self._with_room(lambda: super(CudaFitness, self).profile(kernel, timings))
 
     def _with_room(self, call: Callable[[], T], lacks_memory: Callable[[T], bool] = lambda found: False) -> T:
-        """What it returns; where memory runs out, on our side or a kernel's, once more with all that others hold."""
+        """Returns its result; where memory runs out, on our side or a kernel's, calls it again with all that others
+        hold."""
         with _device_errors():
             self._gpu.make_room(self)
             try:
@@ -343,7 +345,7 @@ class CudaDevice:
     def _steps(
         self, kernel: PreparedCudaKernel, name: str, dims: Mapping[str, int], runner: CudaRunner | None
     ) -> tuple[ResolvedPlan, Program]:
-        """What one call does on the dims of a workload of this name. Raises KernelFault."""
+        """The steps of one call on the dims of a workload of this name. Raises KernelFault."""
         try:
             resolved = self.resolve(kernel.plan, kernel.kernel, dims, runner)
         except PlanError as error:
@@ -397,7 +399,7 @@ class CudaDevice:
         return assembled(place, facts, figures, sm_count=self._facts.sm_count, lack=lack, stalled=stalled)
 
     def _counted(self, kernel: PreparedCudaKernel, workload: Workload) -> tuple[CallCounters, list[str]]:
-        """What was counted, and where warps wait. Raises NcuFailure and KernelFault."""
+        """The counters, and where warps wait. Raises NcuFailure and KernelFault."""
         with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
             solo = self._solo(kernel, [workload])
             # Counters count whatever runs.

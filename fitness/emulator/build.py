@@ -1,4 +1,4 @@
-"""From a CUDA kernel file to a shared object that `fitness/cpu/runner.cpp` maps, beside the runtime that it calls.
+"""Builds of a CUDA kernel file: a shared object that `fitness/cpu/runner.cpp` maps, beside the runtime that it calls.
 
 g++ compiles the very text that NVRTC gets, prelude included, behind headers that stand in for CUDA.
 """
@@ -40,7 +40,7 @@ from operators.prelude import translation_unit
 HERE = Path(__file__).parent
 INCLUDE = HERE / "include"
 CHECKS = ("bounds", "alignment", "shift-exponent", "integer-divide-by-zero")
-"""Of g++; what they find is reported by runtime.hpp, with the kernel file's line."""
+"""Checks of g++; their findings are reported by runtime.hpp, with the kernel file's line."""
 LOCAL_BY_CALL = {"x86_64": "-mtls-dialect=gnu", "aarch64": "-mtls-dialect=trad"}
 """Has code ask for thread-local variables by `VARIABLE`, on each processor."""
 FLAGS = (
@@ -51,13 +51,13 @@ FLAGS = (
 )  # fmt: skip
 """`-fno-extern-tls-init`: dynamic shared memory has no constructors."""
 MAX_SHARED_BYTES = 227 << 10
-"""Of a block on an H100."""
+"""Largest shared memory of a block on an H100."""
 DYNAMIC_ALIGNMENT = 1024
-"""Of dynamic shared memory, in bytes; also what its names take in the object, all at the end."""
+"""Alignment of dynamic shared memory, in bytes; also the space that its names take in the object, all at the end."""
 DATA_BYTES = 1 << 20
-"""Of a kernel file's variables, and of what the compiler's checks know of its lines."""
+"""Largest data of a kernel file's variables, and of what the compiler's checks know of its lines."""
 VARIABLE = "__tls_get_addr"
-"""What the compiler has code call to find a thread-local variable, which shared memory is."""
+"""Function that the compiler has code call to find a thread-local variable, which shared memory is."""
 COMPILE_TIMEOUT_S = 120.0
 GPU_ONLY: Mapping[str, str] = {
     "cub/": "CUB", "cute/": "CuTe", "cutlass/": "CUTLASS", "mma.h": "tensor cores (wmma)", "cuda/": "libcu++",
@@ -72,7 +72,7 @@ class EmulatedBuild:
 
     library: Path
     image: Image
-    """How the library is mapped."""
+    """The mapping of the library."""
     launches: tuple[str, ...]
     """Distinct kernels of the plan; `evo_launch_<i>` in the library runs the i-th."""
     params: Mapping[str, tuple[Param, ...]]
@@ -157,7 +157,7 @@ def _compiled(folder: str, *, assembly: bool) -> Rejection | None:
 
 
 def needs_gpu(source: str) -> str | None:
-    """What of a kernel file, otherwise allowed, cannot be emulated, in words; None: nothing that the text tells."""
+    """The part of a kernel file, otherwise allowed, that cannot be emulated, in words; None: the text shows none."""
     for header in re.findall(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"]+)[>"]', source, re.MULTILINE):
         if header not in HEADERS and not (INCLUDE / header).is_file():
             known = (words for start, words in GPU_ONLY.items() if header.startswith(start))
@@ -200,7 +200,7 @@ def emulator() -> Path:
 
 @lru_cache
 def _allowance() -> Allowance:
-    """What a kernel file may have: the runtime's names, data (each call has its own) and shared memory."""
+    """The allowance of a kernel file: the runtime's names, data (each call has its own) and shared memory."""
     with _runtime().open("rb") as stream:
         table = list(symbols(ELFFile(stream)).iter_symbols())
     offered = {s.name for s in table if s["st_shndx"] != "SHN_UNDEF" and s["st_info"]["bind"] == "STB_GLOBAL"}

@@ -1,4 +1,8 @@
-"""A look at a draft whose author waits: small shapes, the routes of large ones, other settings of its tunables."""
+"""Untimed trials of CUDA kernels on a CPU: a look at a draft whose author waits, and the place for mutation tests.
+
+A look goes over small shapes, the routes of large ones and other settings of tunables. For mutation tests a kernel is
+compiled for a GPU as well, where the compiler is here.
+"""
 
 from __future__ import annotations
 
@@ -6,34 +10,43 @@ import math
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from fitness.cuda.compile.build import compile_cuda
+from fitness.cuda.compile.cubin import read_cubin
 from fitness.emulator.routes import CHEAP, OWN, Route, Routes, is_small, missing, work
 from fitness.emulator.target import FACTS, EmulatedKernel, Emulation
 from fitness.evaluation import CheckError, Rejection, Status
 from fitness.judging.base import Checked
+from fitness.judging.checks import Call
+from fitness.judging.mutation_test import Ready
 from fitness.oracle.verify import worst
 from fitness.sandbox.native import ToolchainError
 from operators.definition.spec import HIDDEN, Operator, Workload
-from operators.errors import OperatorError
+from operators.errors import OperatorError, UserError
+from operators.identity import digest
 from operators.kernel import Kernel
+from operators.plan.header import read_header
 from operators.plan.reading import Plan
 
 LOOK_S, LOOK_SHAPES = 15.0, 4
-"""Shapes are begun in so many seconds, and so many hidden ones at most; routes come on top."""
+"""Seconds in which shapes are begun, and most hidden ones; routes come on top."""
 WALK_S, WALK_SETTINGS, WALK_SHAPES = 10.0, 8, 3
-"""Other settings of tunables are begun in so many seconds, so many at most, each on so many of the shapes."""
+"""Seconds in which other settings of tunables are begun, most of them, and shapes that each is tried on."""
 QUICK_S = 2.0
-"""What a shape may have taken that other settings are run on."""
+"""Longest time of a shape that other settings are run on."""
 CONTROL_S = 5.0
-"""What the naive kernel may take on a shape of our own."""
+"""Time limit of the naive kernel on a shape of our own."""
 OWN_FAULTS = (Status.WRONG, Status.RUNTIME_ERROR)
-"""What is a kernel's own fault also where a GPU's compiler took it; all else may be the emulation's."""
+"""Verdicts that are a kernel's own fault also where a GPU's compiler took it; all others may be the emulation's."""
 SLOW = "it takes too long"
 Found = tuple[CheckError, ...] | Rejection
+CALL_S = 10.0
+"""Time limit of an emulated call; hidden shapes are small."""
 
 
 def looked_at(
@@ -49,7 +62,7 @@ def looked_at(
     First come small hidden shapes; then, for every other set of launches that the kernel's conditions choose on a shape
     it will be `judged` on by a device with these `facts`, a small shape that takes it; then other settings of its
     tunables, the ends of each among them. What the emulation is at fault for, or too slow, is no rejection: then the
-    kernel could not be looked at. Nor is what is wrong on a shape that nobody named where the naive kernel is not
+    kernel could not be looked at. Nor is what is wrong on a shape that is not named where the naive kernel is not
     right, or a setting that does not compile.
     """
     begin = time.monotonic()
@@ -125,7 +138,7 @@ class _Look:
         return None
 
     def _on_shape(self, prepared: EmulatedKernel, shape: Workload) -> Found | None:
-        """What a kernel does on a shape; None where the shape may make no sense."""
+        """The finding on a kernel on a shape; None where the shape may make no sense."""
         if shape.set != OWN:
             return self._emulation.examined(prepared, [shape])
         try:
@@ -204,3 +217,53 @@ def settings(
         if values != own and values not in different and allowed(values):
             different.append(values)
     yield from different[:WALK_SETTINGS]
+
+
+class EmulatedPlace:
+    """`fitness.judging.mutation_test.KernelHost` without a GPU."""
+
+    def __init__(self, operator: Operator, dtype: str, folder: Path) -> None:
+        self._operator = operator
+        self._dtype = dtype
+        self._emulation = Emulation(operator, dtype, folder=folder, run_timeout_s=CALL_S)
+        self._has_compiler = True
+        self.oracle = self._emulation.oracle
+        self.stage = None
+
+    @property
+    def words(self) -> str:
+        """The extent of the trial in words; once a kernel was made ready it is known whether the compiler is here."""
+        compiled = "compiled by NVRTC and " if self._has_compiler else ""
+        return f"no GPU here: {compiled}emulated on a CPU"
+
+    def ready(self, kernel: Kernel) -> Ready | Rejection:
+        code = self._compiled(kernel)
+        if isinstance(code, Rejection):
+            return code
+        prepared = self._emulation.prepare(kernel)
+        return prepared if isinstance(prepared, Rejection) else Ready(prepared, code, prepared.plan.deterministic)
+
+    def _compiled(self, kernel: Kernel) -> str | Rejection:
+        """A digest of what the GPU's compiler makes of it and of its plan; empty where that compiler is not here."""
+        if not self._has_compiler:
+            return ""
+        try:
+            build = compile_cuda(kernel, self._operator, self._dtype)
+        except UserError:
+            self._has_compiler = False
+            return ""
+        if isinstance(build, Rejection):
+            return build
+        return digest("code", read_cubin(build.cubin).digest(), repr(read_header(kernel.source).table))
+
+    @contextmanager
+    def opened(self, ready: Ready) -> Iterator[Call]:
+        with self._emulation.opened(ready.held) as call:
+            yield call
+
+    def close(self) -> None:
+        """Nothing is left: every process ends with its kernel."""
+
+    def is_own_fault(self, status: Status) -> bool:
+        """See `fitness.judging.mutation_test.KernelHost`: of kernels that compile, others may be the emulation's."""
+        return not self._has_compiler or status in OWN_FAULTS

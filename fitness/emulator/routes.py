@@ -1,4 +1,4 @@
-"""Which launches of a plan happen on which shapes, and small shapes that take the routes of large ones.
+"""Routes: the launches of a plan that happen on a shape, and small shapes that take the routes of large ones.
 
 A route is never forced: its condition may be what makes it right. What a kernel says to do on a workload is tried on
 the smallest shape that its own conditions send the same way, whose sizes leave the same remainders as the workload's.
@@ -24,24 +24,24 @@ Route = tuple[bool, ...]
 OWN = "emulated"
 """The set that shapes of our own belong to."""
 MOST_FLOPS, MOST_BYTES = 2e8, 64e6
-"""Of a shape that is emulated, by the operator's own formulas: about a second."""
+"""Most work of a shape that is emulated, by the operator's own formulas: about a second."""
 CHEAP = 0.1
-"""Of these, what a shape may take for which no smaller one is looked for."""
+"""Share of these that a shape may take for which no smaller one is looked for."""
 MOST_REPEATS = 64
-"""Of a group, that are asked whether a launch happens in them."""
+"""Most repeats of a group that are asked whether a launch happens in them."""
 MOST_TERMS = 10_000
-"""Of all conditions of a plan, repeats included, beyond which nobody asks."""
+"""Most terms of all conditions of a plan, repeats included, for which routes are looked for."""
 GRID = 1.15
-"""Between sizes that are tried."""
+"""Ratio between sizes that are tried."""
 SEARCH_S = 3.0
-"""What the search for small shapes may take."""
+"""Longest search for small shapes."""
 WIDE, NARROW = 64, 8
 """A size leaves the same remainder by this as the workload's: vectors, tiles and tails are as there."""
 
 
 @dataclass(frozen=True)
 class Routes:
-    """What a kernel's conditions say, as one device with these facts sees them."""
+    """The routes of a kernel's conditions, as one device with these facts sees them."""
 
     plan: Plan
     kernel: Kernel
@@ -62,7 +62,7 @@ class Routes:
 
     @property
     def terms(self) -> int:
-        """What asking for one route costs at most."""
+        """The largest number of terms that asking for one route evaluates."""
         asked = [(launch.when, launch.group) for launch in self.plan.launches]
         asked += [(zero.when, None) for zero in self.plan.zero]
         return sum(when.terms * (MOST_REPEATS if group else 1) for when, group in asked if when is not None)
@@ -94,7 +94,7 @@ def work(operator: Operator, dims: Mapping[str, int], dtype: str) -> tuple[float
 
 
 def is_small(operator: Operator, dims: Mapping[str, int], dtype: str, share: float = 1.0) -> bool:
-    """Whether a shape can be emulated while somebody waits, or in this share of the time."""
+    """Whether a shape can be emulated while its author waits, or in this share of the time."""
     flops, size = work(operator, dims, dtype)
     return flops <= share * MOST_FLOPS and size <= share * MOST_BYTES
 
@@ -120,7 +120,7 @@ def shrunk(workload: Workload, wanted: Route, routes: Routes, end: float = math.
 
 
 class Likeness:
-    """What all shapes of an operator have in common that it names itself: others may make no sense.
+    """Properties that all shapes have in common which an operator names itself: others may make no sense.
 
     Sizes that are always powers of two stay such; what never exceeds another, or the product of two, or always divides
     or equals another, goes on doing so.

@@ -221,7 +221,7 @@ class _Session:
 
 
 def _placed(rejection: Rejection, question: Question, work: Region, program_: Program) -> KernelFault:
-    """What ended a call, in the emulation's own words where it has some, and where."""
+    """The fault that ended a call, in the emulation's own words where it has some, and its place."""
     data = bytes(work.view(CONTROL))
     _, _, told, launch, running, lack, *index = CONTROL_HEAD.unpack_from(data)
     status, text = rejection.status, rejection.message

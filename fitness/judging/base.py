@@ -1,4 +1,4 @@
-"""What the search asks of a fitness stage, whatever the target."""
+"""The interface of a fitness stage to the search, the same for every target."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from operators.kernel import Kernel
 COMPILE_LIMIT_S: Mapping[str, float] = {"cpu": 20.0, "cuda": 60.0}
 """By target, what the compiler may take for one kernel."""
 PATIENCE = 10
-"""So many times its limit may a compilation take by the wall's clock, on a machine that has much else to do."""
+"""Factor by which a compilation may exceed its limit by the wall's clock, on a machine that has much else to do."""
 JUDGE_LIMIT_S = 1800.0
-"""What one level of a verdict, or a profile, may take by the wall's clock; most take seconds."""
+"""Time limit of one level of a verdict, or of a profile, by the wall's clock; most take seconds."""
 CALL_LIMIT_S = 2.0
-"""What one call of a kernel may take."""
+"""Time limit of one call of a kernel."""
 
 
 @dataclass(frozen=True)
@@ -32,16 +32,16 @@ class Anchor:
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """What kernels run on, as prompts and plans know it."""
+    """The device that kernels run on, as prompts and plans know it."""
 
     name: str
-    """In words, with the figures that a programmer of kernels asks for first."""
+    """Name in words, with the figures that a programmer of kernels asks for first."""
     facts: Mapping[str, int] = field(default_factory=dict)
     """By the names that expressions of plans have for them (`operators.plan.reading.FACTS`)."""
     details: tuple[str, ...] = ()
-    """What else an expert would ask of it, each in words: units and their instructions, registers, memories."""
+    """Further facts that an expert would ask for, in words: units and their instructions, registers, memories."""
     peaks: Peaks | None = None
-    """What it was measured to do at most; None: not known, as in runs without language models."""
+    """Its measured peak rates; None: not known, as in runs without language models."""
 
 
 @dataclass(frozen=True)
@@ -57,17 +57,17 @@ class Built:
 
 @dataclass(frozen=True)
 class Checked:
-    """What a look at a few answers of a kernel came to, untimed: for who writes it, never for a verdict."""
+    """Result of a look at a few answers of a kernel, untimed: for its author, never for a verdict."""
 
     rejection: Rejection | None = None
-    """What was wrong; None: nothing was, as far as was looked."""
+    """Fault that was found; None: there was none, as far as was looked."""
     errors: tuple[CheckError, ...] = ()
     """The worst of a right kernel, all within bounds."""
     lack: str = ""
     """Why it could not be looked at; empty where it was."""
     seconds: float = 0.0
     scope: str = ""
-    """What was looked at, in words, as far as that is more than a few small shapes."""
+    """The examined cases in words, as far as they are more than a few small shapes."""
 
 
 class Builder(Protocol):
@@ -120,5 +120,5 @@ class Fitness(Builder, Protocol):
         ...
 
     def profile(self, kernel: Kernel, timings: Sequence[Timing]) -> Profile:
-        """What a profiler says of a correct kernel that was timed; for those who propose changes, never for fitness."""
+        """The profile of a correct kernel that was timed; for those who propose changes, never for fitness."""
         ...

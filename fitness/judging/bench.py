@@ -1,4 +1,5 @@
-"""What kernels of one task are measured on and against: timed inputs, anchors, the naive kernel, the library."""
+"""The bench of one task, on and against which its kernels are measured: timed inputs, anchors, the naive kernel, the
+library."""
 
 from __future__ import annotations
 
@@ -84,12 +85,12 @@ class TaskBench:
     # --- the naive kernel -------------------------------------------------------------------------------------------
 
     def baseline_error(self, fault: Exception) -> OperatorError:
-        """What is to be said where the kernel that others are compared with fails."""
+        """The error to raise where the kernel that others are compared with fails."""
         naive = self.operator.ancestor("naive", self.task.target)
         return OperatorError(f"{naive}: the naive kernel, which others are compared with, fails: {fault}")
 
     def _trusted(self, question: Question) -> list[dict[str, Any]]:
-        """What the naive kernel makes of a question, from a process of its own. Any thread may ask."""
+        """The naive kernel's answers to a question, from a process of its own. Any thread may ask."""
         with self._asking:
             try:
                 return [self._asked(question)]
@@ -138,7 +139,7 @@ class TaskBench:
         return self.inputs.seated(session, disguised=True)
 
     def _open(self, kernel: Kernel, *, fresh: bool = False) -> KernelSession:
-        """Of a kernel that others are compared with. Raises KernelFault."""
+        """Opens a session of a kernel that others are compared with. Raises KernelFault."""
         prepared = self.device.prepare(kernel)
         if isinstance(prepared, Rejection):
             raise KernelFault(prepared.status, f"it does not build: {' '.join(prepared.message.split())[:300]}")

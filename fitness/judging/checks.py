@@ -1,4 +1,4 @@
-"""What a kernel in a session is put to: drawn inputs on poisoned memory, probes, relations, and what lies around."""
+"""Checks of a kernel in a session: drawn inputs on poisoned memory, probes, relations, and what lies around."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fitness.sandbox.memory import Memory
 from operators.definition.spec import Workload
 
 CALLS_S, CALLS_TO_NAIVE = 20.0, 5.0
-"""So long may the checked calls of one level take in all, beside so many times what the naive kernel took for them."""
+"""Time limit of all checked calls of one level, to which this many times the naive kernel's time is added."""
 
 
 Call = Callable[[Question, bool, int], Memory]
@@ -66,7 +66,7 @@ class Checks:
         """Call `use` with each thing that is made, within the machine's share.
 
         Where answers are computed on the CPU, the next one is made meanwhile, in another thread: a kernel is not timed
-        here, and what it computes on waits for nobody.
+        here, and what it computes on is not kept waiting.
         """
         upcoming: Future[T | None] | None = None
         while True:
@@ -114,7 +114,7 @@ class Checks:
             return errors + self.accept(probed, session, 0)
 
     def relate(self, session: KernelSession, prepared: Prepared, workload: Workload) -> list[CheckError]:
-        """What the operator's relations promise, no reference needed."""
+        """The errors against the operator's relations, which need no reference."""
         errors: list[CheckError] = []
         family = str(self._rng.permutation(self._oracle.families)[0])
         with self._device.machine(exclusive=False):

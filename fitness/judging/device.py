@@ -1,4 +1,5 @@
-"""What the verdict asks of a target: kernels that can be called, in processes that the verifier does not share."""
+"""The interface of a target to the verdict: kernels that can be called, in processes that the verifier does not
+share."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ LARGE = (range(0x70, 0x7C), range(0xF0, 0xFC))
 
 
 def unwritten(rng: np.random.Generator) -> int:
-    """What memory is filled with, before a timed call and those in its midst, that a kernel has not written.
+    """The byte that fills memory which a kernel has not written, before a timed call and those in its midst.
 
     As often any byte as one of those that checks use, NaN and large numbers: so a kernel that takes note of it neither
     knows what a call is for, nor can it do without its work where memory holds something else.
@@ -47,11 +48,12 @@ class KernelFault(Exception):
 
 
 class KilledFromOutside(MachineError):
-    """What no kernel can do befell the process or its clock: it may be asked again, in another one if it ended."""
+    """Something that no kernel can cause befell the process or its clock: the kernel may be asked again, in another
+    process if this one ended."""
 
 
 UNANSWERED = (KernelFault, KilledFromOutside)
-"""The errors of a session that gave no answer, whoever is at fault: who keeps one must not go on with it."""
+"""The errors of a session that gave no answer, whichever side is at fault: who keeps one must not go on with it."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +62,13 @@ class Sample:
 
     elapsed_ns: int
     outside_ns: int
-    """What whoever ran it saw of the call beside that, by a clock of its own; what a forged one hides shows here."""
+    """Time of the call beside that, by the clock of the process that ran it; time that a forged clock hides shows
+    here."""
 
 
 @dataclass(frozen=True)
 class BuildFacts:
-    """What every target's build tells."""
+    """Facts that every target's build tells."""
 
     code_digest: str
     cell: tuple[str, ...]
@@ -82,7 +85,7 @@ class Prepared(Protocol):
 
     @property
     def compiled(self) -> BuildFacts:
-        """What the build tells."""
+        """The build's facts."""
         ...
 
     @property
@@ -151,7 +154,7 @@ class Device(Protocol):
 
     @property
     def spread(self) -> ProcessSpread:
-        """How far the clocks of processes with one kernel lie apart, as far as several processes do not show it."""
+        """The spread between clocks of processes with one kernel, as far as several processes do not show it."""
         ...
 
     def prepare(self, kernel: Kernel) -> Prepared | Rejection:
@@ -163,7 +166,7 @@ class Device(Protocol):
         ...
 
     def expect(self, sessions: int) -> None:
-        """So many fresh sessions will be opened soon: their processes may start meanwhile."""
+        """Announces the number of fresh sessions that will be opened soon: their processes may start meanwhile."""
         ...
 
     def open_library(self, call: LibraryCall, cases: Sequence[Sequence[Case]]) -> KernelSession:
@@ -182,7 +185,7 @@ class Device(Protocol):
         ...
 
     def profile(self, prepared: Prepared, timings: Sequence[Timing]) -> Profile:
-        """What a profiler says; it takes seconds on the shared machine, and never raises because of the kernel."""
+        """The kernel's profile; it takes seconds on the shared machine, and never raises because of the kernel."""
         ...
 
     def audit(self, prepared: Prepared) -> Callable[[], Mapping[str, Any]]:

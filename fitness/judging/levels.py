@@ -39,7 +39,8 @@ def next_level(results: Sequence[Evaluation], *, race: bool, best: float | None)
 
 
 def full_anchor(screened: Evaluation, anchor: Anchor, baseline: Kernel) -> Anchor:
-    """What the full level is paired with: the anchor of the screening, the baseline where that stood in for it."""
+    """The kernel that the full level is paired with: the anchor of the screening, the baseline where that stood in for
+    it."""
     return anchor if screened.anchor_id == anchor.kernel.id else Anchor(baseline, 0.0, 0.0)
 
 

@@ -33,25 +33,25 @@ from operators.identity import digest
 from operators.libraries import LIBRARIES, Arrays, LibraryCall
 
 ROUNDS = range(3, 10)
-"""A call is timed so often on every workload at least, and at most."""
+"""Least and most rounds in which a call is timed on every workload."""
 TRIAL_S = 1.0
-"""Between the two, until a call's rounds have taken so long on all workloads, each of which has an equal part."""
+"""Seconds of all workloads' rounds, equal parts each, that end a call's trial between its least and most rounds."""
 HOPELESS = 4.0
-"""A call so many times slower on a workload than the fastest so far is not called again there."""
+"""Factor over the fastest call so far on a workload from which a slower one is not called again there."""
 CLOSE = 1.02
-"""Calls that take no more than so many times the least time are told apart by noise, as two names of one kernel."""
+"""Factor over the least time up to which calls are told apart by noise alone, as two names of one kernel."""
 DISTRIBUTIONS: Mapping[str, tuple[str, ...]] = {
     "torch": ("torch",), "numpy": ("numpy",), "scipy": ("scipy",),
     "cupy": ("cupy-cuda13x", "cupy-cuda12x", "cupy-cuda11x", "cupy"),
 }  # fmt: skip
-"""What packages are called where they are installed from."""
+"""Names of packages where they are installed from."""
 OF_TARGET: Mapping[str, tuple[str, ...]] = {"cpu": ("torch", "numpy", "scipy"), "cuda": ("torch", "cupy")}
 """The packages that a target's calls are of."""
 
 
 @dataclass(frozen=True)
 class CallTrial:
-    """What became of one call."""
+    """Outcome of one call."""
 
     name: str
     kind: str
@@ -96,7 +96,7 @@ class BaselineKey:
 
 @dataclass(frozen=True)
 class BaselineChoice:
-    """Of the calls that were tried in a place."""
+    """The choice among the calls that were tried in a place."""
 
     place: BaselineKey
     workloads: tuple[str, ...]
@@ -116,7 +116,7 @@ class BaselineChoice:
 
     @property
     def mean_us(self) -> float:
-        """What the baseline takes: the geometric mean of the workloads' fastest calls; infinite where one has none."""
+        """The time of the baseline: the geometric mean of the workloads' fastest calls; infinite where one has none."""
         return math.inf if self.lack else _geomean(t.us[workload] for workload, t in self.best.items())
 
     @property
@@ -179,7 +179,7 @@ class TaskLibrary:
         self._inputs = inputs
         self._accept = accept
         self._choice: BaselineChoice | None = None
-        """Where this process made it."""
+        """Choice that this process made."""
 
     @contextmanager
     def baseline(self) -> Iterator[Callable[[], LibraryBaseline]]:
@@ -372,7 +372,7 @@ def choose(
 
 
 class _Trial:
-    """Of one call, on every workload that it can run on.
+    """A trial of one call, on every workload that it can run on.
 
     A session is only closed after a fault, so the workloads that are left then have another one.
     """
@@ -396,7 +396,7 @@ class _Trial:
         self._again = False
 
     def told(self) -> CallTrial:
-        """What became of the call."""
+        """The outcome of the call."""
         call, groups = self._call, [list(self._most_us)]
         while groups:
             group = groups.pop(0)
@@ -450,7 +450,7 @@ class _Trial:
 
 
 def _geomean(values: Iterable[float]) -> float:
-    """Of times; infinite where there are none."""
+    """The geometric mean of times; infinite where there are none."""
     logs = [math.log(value) for value in values]
     return math.exp(sum(logs) / len(logs)) if logs else math.inf
 

@@ -1,4 +1,4 @@
-"""Whether what verifies an operator's kernels tells right from wrong ones: the naive kernel, and mutants of it.
+"""Mutation test of an operator's verification: it must tell the naive kernel from mutants of it.
 
 All kernels are run on the same cases, as many as a confirmation draws, each on two poisons and between guards; then
 what the operator's relations promise is held against them. Nothing is timed.
@@ -37,7 +37,7 @@ class Ready:
     """A kernel that can be run."""
 
     held: Any
-    """What the place that runs it made of it."""
+    """The object that the place which runs it made of it."""
     code: str
     """Equal for kernels that are the same program; empty where that is not known."""
     deterministic: bool
@@ -48,17 +48,17 @@ class KernelHost(Protocol):
 
     @property
     def oracle(self) -> Oracle:
-        """What judges their answers."""
+        """The oracle that judges their answers."""
         ...
 
     @property
     def words(self) -> str:
-        """What kernels run on, in words."""
+        """The device that kernels run on, in words."""
         ...
 
     @property
     def stage(self) -> Fitness | None:
-        """What gives verdicts of the same task, timed; None where it is only emulated."""
+        """The fitness stage for verdicts of the same task, timed; None where it is only emulated."""
         ...
 
     def ready(self, kernel: Kernel) -> Ready | Rejection:
@@ -114,7 +114,7 @@ class DevicePlace:
 
 @dataclass(frozen=True)
 class Tried:
-    """What became of a kernel."""
+    """Outcome of a kernel."""
 
     rejection: Rejection | None = None
     """Why it was refused; None: it passed everything."""
@@ -138,7 +138,7 @@ class MutationTest:
         self._rng = np.random.default_rng(seed)
         self._open = ExitStack()
         self._answers: list[dict[str, torch.Tensor]] = []
-        """Of the naive kernel, by case."""
+        """Answers of the naive kernel, by case."""
 
     def close(self) -> None:
         """End every process."""
@@ -193,7 +193,7 @@ class MutationTest:
         return self._ran(ready, None)
 
     def _ran(self, ready: Ready, kept: list[dict[str, torch.Tensor]] | None) -> Tried:
-        """What becomes of it; answers are put into `kept`, or held against the naive kernel's."""
+        """The outcome of a kernel; answers are put into `kept`, or held against the naive kernel's."""
         differs = False if self._naive_ready.deterministic else None
         errors: list[CheckError] = []
         cases, related = self.cases, self._related

@@ -32,32 +32,35 @@ from fitness.oracle.cases import Case
 from operators.errors import OperatorError
 
 HOPELESS = 5.0
-"""A kernel so many times slower than its anchor in both of two samples is not sampled further."""
+"""Factor by which a kernel must be slower than its anchor in both of two samples not to be sampled further."""
 CLOCK_SLACK_NS = 50_000
 CLOCK_SLACK_SHARE = 0.02
-"""So much more than beside an anchor's may be seen of a call beside its clock before the kernel is accused."""
+"""Share of a call's time that may be seen beside its clock, over that of an anchor's call, before the kernel is
+accused."""
 CERTAIN = 3.0
-"""So many standard deviations or errors beyond an anchor's, what is seen of a call beside its clock counts as time."""
+"""Standard deviations or errors over an anchor's from which time that is seen of a call beside its clock counts."""
 MAD_TO_DEVIATION = 1.4826
 """A normal law's standard deviation as a multiple of its median absolute deviation."""
 LEAST_SLACK_NS = 1000.0
-"""Whatever an anchor's vary by: no machine notices the end of a call at once."""
+"""Least slack, whatever an anchor's calls vary by: no machine notices the end of a call at once."""
 OWED_EVERY = 3
-"""Each set of company is owed a call for so many rounds before the first look."""
+"""Number of rounds before the first look for which each set of company is owed a call."""
 FIRST_CALLS, LATER_CALLS = 6, 4
 """Calls on new inputs at least, and on inputs that were seen as often before, that are held against each other."""
 RECALL_GAIN = 1.1
-"""A kernel whose slowest call on known inputs is by so much faster than its fastest on new ones remembers."""
+"""Factor by which the slowest call on known inputs is faster than the fastest on new ones in a kernel that
+remembers."""
 COMPANY_SHARE = 0.1
-"""Of all other rounds, in which a candidate is called on company as well."""
+"""Share of all other rounds in which a candidate is called on company as well."""
 SEALED_SHARE = 0.15
-"""Of all rounds, in which a candidate is called once more, not timed, and writes nothing behind its end."""
+"""Share of all rounds in which a candidate is called once more, not timed, and writes nothing behind its end."""
 LASTING_SHARE = 0.5
-"""Of a variance, so much from processes ends a measurement: no number of pairs would lessen its error by a third."""
+"""Share of a variance from which the part of processes ends a measurement: no number of pairs would lessen its error by
+a third."""
 LIBRARY_PAIRS = range(6, 41)
-"""The vendor's library takes part in so many rounds at least, and at most; fewer than six make no 95 % interval."""
+"""Least and most rounds in which the vendor's library takes part; fewer than six make no 95 % interval."""
 LIBRARY_S = 1.5
-"""Between the two it takes part until its calls, checks and cold caches included, have taken so long."""
+"""Seconds of its calls, checks and cold caches included, that end its part between its least and most rounds."""
 
 
 Pairs = list[tuple[float, float]]
@@ -70,24 +73,25 @@ class AnchorFault(Exception):
 
 @dataclass(frozen=True)
 class Measurement:
-    """What was measured of one kernel against another."""
+    """Measurement of one kernel against another."""
 
     timings: tuple[Timing, ...]
     ratio: LogRatio
     """Mean over workloads of ln(anchor time / kernel time)."""
     result: RaceResult
     library: tuple[LibraryTiming, ...] = ()
-    """Of the kernel against the vendor's library, where that took part."""
+    """Timings of the kernel against the vendor's library, where that took part."""
 
 
 @dataclass(frozen=True)
 class _Estimate:
-    """What samples say at one look."""
+    """Estimates from the samples at one look."""
 
     pairs: Sequence[Pairs]
     """By workload, what hides beside a clock included."""
     ratios: Sequence[LogRatio]
-    """Of every workload, with the errors of samples, of processes and of what is beside the clock together."""
+    """Log ratios of every workload, with the errors of samples, of processes and of the time beside the clock
+    together."""
     in_vain: bool
     """Whether nearly all of the error is that of processes, so that more samples would tell nothing."""
 
@@ -108,7 +112,7 @@ class LibrarySeat:
     nominal: Sequence[Placed]
     """Sets of the same law, which stay as they are: an operand may have been converted before."""
     name: str = ""
-    """As `LibraryTiming` has it, and so the next one."""
+    """Name of the call as `LibraryTiming` has it, and so the next one."""
     composed: bool = False
 
 
@@ -136,7 +140,7 @@ class LibraryBaseline:
 
 @dataclass(frozen=True)
 class _Beside:
-    """What is seen of calls beside their clocks, where a clock is not out of a kernel's reach.
+    """Time of calls that is seen beside their clocks, where a clock is not out of a kernel's reach.
 
     A clock is believed as far as the outside confirms it, and what the outside sees of an anchor tells how far it can.
     A call of which more is seen than that varies is charged with the difference. What is left of all calls together may
@@ -151,7 +155,8 @@ class _Beside:
 
     @classmethod
     def of(cls, samples: Sequence[tuple[Sample, Sample]], lasting_ns: float) -> _Beside:
-        """Of a candidate and its anchor; `lasting_ns` lie between their processes, as a standard deviation."""
+        """The time beside the clocks of a candidate and its anchor; `lasting_ns` lie between their processes, as a
+        standard deviation."""
         seen = np.array([(mine.outside_ns, its.outside_ns) for mine, its in samples], dtype=float)
         usual_ns = float(np.median(seen[:, 1]))
         spread_ns = MAD_TO_DEVIATION * float(np.median(np.abs(seen[:, 1] - usual_ns)))
@@ -203,12 +208,12 @@ class Pairing:
         self._rng = rng
         self._spread = spread
         self._samples: list[list[tuple[Sample, Sample]]] = [[] for _ in self._names]
-        """Of candidate and anchor, per workload."""
+        """Samples of candidate and anchor, per workload."""
         self._library = library or LibraryBaseline()
         self._beside: list[list[tuple[Sample, Sample]]] = [[] for _ in self._names]
-        """Of candidate and library, per workload."""
+        """Time beside the clock of candidate and library, per workload."""
         self._first_ns: list[list[int]] = [[] for _ in self._names]
-        """Of the candidate's calls on inputs that it had not seen, per workload."""
+        """Times of the candidate's calls on inputs that it had not seen, per workload."""
         self._begin_s = self._renewing_s = self._renewal = 0.0
         self._owed: list[dict[int, int]] = [{} for _ in self._names]
         """Rounds in which a set of company has its turn, with its number, per workload."""
@@ -246,7 +251,7 @@ class Pairing:
         return Measurement(tuple(timings), estimate.ratio, result, tuple(self._library_timings(names, latencies_us)))
 
     def _library_timings(self, names: Sequence[str], latencies_us: Sequence[float]) -> Iterator[LibraryTiming]:
-        """Of the candidate against the library, where that was right in every round."""
+        """Timings of the candidate against the library, where that was right in every round."""
         if not self._library.seats:
             return
         for seat, name, latency_us, samples, all_samples in zip(
@@ -258,7 +263,7 @@ class Pairing:
             yield LibraryTiming(**vars(timing), library=seat.name, composed=seat.composed)
 
     def _estimate(self) -> _Estimate:
-        """What the samples so far say."""
+        """The estimate from the samples so far."""
         seen = [self._seen(samples) for samples in self._samples]
         pairs = [
             [(beside.mine_ns(mine), beside.other_ns(its)) for mine, its in samples]
@@ -355,7 +360,7 @@ class Pairing:
             )
 
     def _company(self, candidate: Seat, number: int, rounds: int) -> Placed | None:
-        """What the candidate is called on beside the timed inputs in this round, most often nothing."""
+        """The inputs that the candidate is called on beside the timed ones in this round, most often none."""
         company = candidate.company[number]
         if not company:
             return None
@@ -409,7 +414,7 @@ class Pairing:
 
 
 def _medians_ns(pairs: Pairs) -> tuple[float, float]:
-    """Of either side: a short kernel's process counts more than that of the slow one beside it."""
+    """The medians of both sides: a short kernel's process counts more than that of the slow one beside it."""
     mine_ns, other_ns = np.median(pairs, axis=0)
     return float(mine_ns), float(other_ns)
 

@@ -163,7 +163,8 @@ class Pipeline:
         return self._verdict(prepared, Level.SCREEN, measured, anchor, errors, stage_ms, race=race)
 
     def _full(self, prepared: Prepared, anchor: Anchor) -> Evaluation:
-        """What an archive rests on: more hidden shapes and a workload, each with inputs of some family, and new times.
+        """The evaluation that an archive rests on: more hidden shapes and a workload, each with inputs of some family,
+        and new times.
 
         A kernel that is let in by its first times owes that to luck in part. So those count for nothing any more: it
         is measured again, independently, and both it and the anchor in other processes than before.
@@ -247,7 +248,7 @@ class Pipeline:
     def _dealt(
         self, workloads: Sequence[Workload], least: int, first: Sequence[str] = ()
     ) -> list[tuple[Workload, str]]:
-        """So many cases of these workloads at least, all families of `first` among them."""
+        """At least this many cases of these workloads, all families of `first` among them."""
         return hand(workloads, least, self.oracle.deals, self._rng, first=first)
 
     # --- verdicts ---------------------------------------------------------------------------------------------------
@@ -343,7 +344,7 @@ def at_size(deals: Sequence[str]) -> int:
 def hand(
     workloads: Sequence[Workload], least: int, deals: Sequence[str], rng: np.random.Generator, *, first: Sequence[str]
 ) -> list[tuple[Workload, str]]:
-    """So many cases at least of these workloads in turn: with all of `first`, then round after round of `deals`.
+    """At least this many cases of these workloads in turn: with all of `first`, then round after round of `deals`.
 
     The order within a round is drawn; no family comes again before all of its round came.
     """

@@ -64,7 +64,8 @@ class Shapes:
     def verdict_text(
         self, kernel: Kernel, plan: Plan, resolved: Iterable[ResolvedPlan], supported: Collection[str]
     ) -> str:
-        """What a verdict rests on beside the code: the plan on every judged shape, which those are, what it promises.
+        """The text that a verdict rests on beside the code: the plan on every judged shape, which those are, what it
+        promises.
 
         Where data decide about dims, a plan is called with others than the canonical ones: then it is all that it says.
         """

@@ -1,4 +1,4 @@
-"""What a plan passes against what a compiled kernel takes: one rule for every target.
+"""A plan's arguments held against a compiled kernel's parameters: one rule for every target.
 
 A shim around a kernel's source leaves a table of its parameters in the compiled file, which is read, not run.
 """
@@ -16,11 +16,11 @@ from operators.plan.reading import Argument, ResolvedPlan
 from operators.plan.tensor_map import TENSOR_MAP_BYTES
 
 KINDS = ("integer", "float", "pointer", "other")
-"""As the shims number them."""
+"""Kinds of parameters as the shims number them."""
 _PARAM = struct.Struct("<5i")
 MAX_PARAM_BYTES = 1 << 16
 MAX_PARAMS = 1024
-"""Of one launch; a plan passes fewer."""
+"""Most parameters of one launch; a plan passes fewer."""
 MAX_TABLE_BYTES = 4 + MAX_PARAMS * _PARAM.size
 
 
@@ -61,7 +61,7 @@ def _param(kind: int, size: int, pointee: int, pointee_size: int, const: int) ->
 def check_arguments(
     plan: ResolvedPlan, params: Mapping[str, tuple[Param, ...]], operator: Operator, dtype: str
 ) -> str | None:
-    """What is wrong with the plan's arguments, given the compiled kernels' parameters by name; None where they fit."""
+    """The fault of the plan's arguments, given the compiled kernels' parameters by name; None where they fit."""
     dtypes = {t.name: resolve_dtype(t.dtype, dtype) for t in operator.tensors}
     dtypes |= {b.name: resolve_dtype(b.dtype, dtype) for b in plan.buffers}
     writable = {t.name for t in operator.outputs} | {b.name for b in plan.buffers}

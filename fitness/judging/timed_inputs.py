@@ -26,12 +26,12 @@ from operators.definition.spec import Workload
 
 NOMINAL = "nominal"
 NOMINAL_SETS = 2
-"""Of each workload, which timed samples take turns with."""
+"""Nominal sets of each workload, which timed samples take turns with."""
 COMPANY = 2
 """Sets of other families beside them, of each workload, before any are brought by checks."""
 
 STANDING_SETS = 1
-"""Of each workload, nominal sets that stay as they are, for a library whose operands may be converted before."""
+"""Nominal sets of each workload that stay as they are, for a library whose operands may be converted before."""
 Placed = tuple[int, Case]
 """A slot of a session, and what was bound to it."""
 
@@ -95,7 +95,7 @@ class Seat:
 
 
 def dealt(families: Sequence[str], count: int, rng: np.random.Generator) -> list[str]:
-    """So many families but the nominal one, as many different ones as there are, in random order.
+    """This many families but the nominal one, as many different ones as there are, in random order.
 
     The one that shows most at large sizes, where sums are long, is among them as often as it is dealt, as long as there
     is room for one more.
@@ -109,8 +109,8 @@ def dealt(families: Sequence[str], count: int, rng: np.random.Generator) -> list
 
 
 def most_company(families: Sequence[str], workloads: int) -> int:
-    """How many sets of company a workload can have: so many workloads together have room for every family, and for all
-    forms of the one that shows most."""
+    """The number of sets of company that a workload can have: this many workloads together have room for every family,
+    and for all forms of the one that shows most."""
     others = len({*families} - {NOMINAL, FEW}) + families.count(FEW)
     return max(COMPANY, -(-others // workloads))
 

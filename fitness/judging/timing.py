@@ -26,11 +26,11 @@ Z_INTERVAL = 1.96
 Z_POWER = 1.645
 """Standard errors between the boundary and a difference that is seen with 95 % probability."""
 LN_RESOLUTION = 1e-4
-"""No standard error is believed below this: the clock and the machine are not better."""
+"""Least standard error that is believed: the clock and the machine are not better."""
 
 
 class RaceResult(StrEnum):
-    """What the pairs so far say of the candidate."""
+    """Result of the pairs so far for the candidate."""
 
     FASTER = "faster"
     SLOWER = "slower"
@@ -61,7 +61,7 @@ ACCUSATION_ALPHA = 1e-4
 """Share of honest kernels whose clock is called false."""
 SCREEN = Schedule(looks=(5, 10, 20), detectable=0.035, budget_s=0.4, least_gain=LEAST_GAIN)
 ITSELF = Schedule(looks=(2,), detectable=math.inf, budget_s=0.0)
-"""Of the kernel that all others are compared with, beside itself: only its times are of interest."""
+"""Schedule of the kernel that all others are compared with, beside itself: only its times are of interest."""
 FULL = Schedule(looks=(10, 20, 40), detectable=0.02, budget_s=0.8, until_decided=False)
 CONFIRM = Schedule(looks=(10, 20, 40, 80, 160), detectable=0.02, budget_s=4.0, until_decided=False, renewal=5.0)
 """Its inputs are all new for nearly every operator: see `tests.bench.gpu_inputs`."""
@@ -74,22 +74,22 @@ class LogRatio:
     value: float
     se: float
     common: float = 0.0
-    """Of the error, the part that a kernel's workloads share: two processes that lie apart do so on all of them."""
+    """Part of the error that a kernel's workloads share: two processes that lie apart do so on all of them."""
 
 
 @dataclass(frozen=True)
 class ProcessSpread:
-    """How far the clocks of processes that run the same kernel lie apart, as standard deviations of one process.
+    """Spread between the clocks of processes that run the same kernel, as standard deviations of one process.
 
     No number of pairs averages it out, so it counts beside the noise of samples.
     """
 
     fixed_ns: float = 0.0
-    """Whatever the kernel takes: what lies around it between two readings of a clock."""
+    """Part that does not depend on the kernel's time: it lies around the kernel between two readings of a clock."""
     share: float = 0.0
-    """Of the kernel's time: where its code and its memory happen to lie."""
+    """Share of the kernel's time: it depends on where its code and its memory happen to lie."""
     outside_ns: float = 0.0
-    """What is seen beside a clock lies apart by so much as well."""
+    """Spread of the time that is seen beside a clock."""
 
     def common(self, *latencies_ns: float) -> float:
         """The standard deviation of a log ratio of processes whose kernels take so long, on all workloads."""
@@ -145,7 +145,7 @@ def smallest_detectable(se: float, schedule: Schedule = CONFIRM) -> float:
 
 
 def decide(ratio: LogRatio, schedule: Schedule) -> RaceResult:
-    """What one look says. A kernel is called faster or slower at random in a share ALPHA of all measurements."""
+    """The result of one look. A kernel is called faster or slower at random in a share ALPHA of all measurements."""
     half = POCOCK[len(schedule.looks)] * ratio.se
     decided = schedule.until_decided and abs(ratio.value) > half
     hopeless = ratio.value + half < schedule.least_gain and schedule.least_gain > 0

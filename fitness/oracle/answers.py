@@ -33,12 +33,12 @@ from operators.errors import OperatorError
 WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int32}
 """By the bytes of an element, as what its bits are compared: nothing that fp64 does not hold."""
 PERTURBATION = {"fp64": 2.0**10}
-"""By accumulator: so many roundoffs, of which one is meant, show beside the reference's own; else one."""
+"""Number of roundoffs, of which one is meant, that show beside the reference's own, by accumulator; else one."""
 
 
 @dataclass
 class Expectation:
-    """What the outputs of one question are held against: flat and fp64, as `fitness.oracle.cases.Case` has them."""
+    """Expected outputs of one question: flat and fp64, as `fitness.oracle.cases.Case` has them."""
 
     expected: dict[str, Any] = field(default_factory=dict)
     allowed: dict[str, Any] = field(default_factory=dict)
@@ -194,7 +194,7 @@ class Answers:
             yield NAIVE, {n: self._place.flat(torch.as_tensor(y)) for n, y in outputs.items()}
 
     def _values(self, inputs: Inputs, dtype: torch.dtype) -> dict[str, Any]:
-        """What functions of reference.py are called with: copies, floating tensors in a type of our choice."""
+        """The arguments of functions of reference.py: copies, floating tensors in a type of our choice."""
         placed = self._place.placed(inputs).items()
         tensors = {n: t.to(dtype if t.is_floating_point() else t.dtype, copy=True) for n, t in placed}
         return {**inputs.dims, **self._scalars, **tensors}

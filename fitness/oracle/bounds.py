@@ -32,9 +32,9 @@ REFERENCE_SLACK = {"fp64": 2.0}
 LINEAR_FAMILIES = ("scaled", "structured", "integers", "few", "specials", "mixture")
 """Equal terms make every rounding of a sum go the same way: the bound then grows with K, not with its root."""
 FEW_TERMS = 16
-"""Up to so many terms the bound grows with K for all inputs: roundings are too few to cancel reliably."""
+"""Number of terms up to which the bound grows with K for all inputs: roundings are too few to cancel reliably."""
 USUAL_CHAIN = 2**12
-"""What is usual grows with the root of the terms up to so many, as sums of blocks do."""
+"""Number of terms up to which the usual error grows with their root, as that of sums of blocks does."""
 COARSE_DRIFT = 1 / 16
 """Roundoffs per term of sums over 16-bit inputs: what is cut off their products has few bits, which are not evenly
 spread (those of squares, modulo 8, are 0, 1 and 4), so that the roundings of a long sum lean to one side."""
@@ -53,14 +53,14 @@ SPLIT_LEAN = 1 / 16
 lose 1/19 where terms have one sign, three in one accumulator three times that. Again four times as much is granted."""
 SMALLEST_SUBNORMAL = {"fp64": 2.0**-1074, "fp32": 2.0**-149, "fp16": 2.0**-24, "bf16": 2.0**-133}
 EXACT_HEADROOM = 64
-"""Sums of integers must stay so far below what the accumulator holds, for algorithms such as Strassen's."""
+"""Factor by which sums of integers must stay below what the accumulator holds, for algorithms such as Strassen's."""
 
 MEASURED_FACTOR = 4.0
-"""A `measured` bound is so many times the largest error of the trusted implementations, relative to S, ..."""
+"""A `measured` bound as a multiple of the largest error of the trusted implementations, relative to S, ..."""
 MEASURED_LEAST = 4.0
-"""... of which at least so many roundoffs are granted (two units in the last place, as vector math has them), ..."""
+"""... ... the least of it in roundoffs (two units in the last place, as vector math has them), ..."""
 MEASURED_MOST = 16.0
-"""... and at most so many times the error of a plain sum: what errs more is no measure."""
+"""... ... and the most of it as a multiple of the error of a plain sum: what errs more is no measure."""
 
 RMS_LIMIT = {"fp64": 4.0, "fp32": 4.0, "fp16": 1.5, "bf16": 1.5}
 """By output type. Vector math with errors of 4 ulp is legal, so that fp32 and fp64 get more."""
@@ -77,7 +77,8 @@ SPLIT_PRODUCT = 8.0
 number, 4 for the product of the lower parts, which is left out (CUTLASS, OpMultiplyAddFastF32; Ootomo and Yokota,
 "Recovering single precision accuracy from Tensor Cores", IJHPCA 36, 2022). Lone TF32 products lose up to 2**13."""
 USUAL_WEIGHT = 8
-"""What is usual counts as USUAL_WEIGHT / n errors beside the n independent ones that trusted implementations made."""
+"""Weight of the usual error: it counts as USUAL_WEIGHT / n errors beside the n independent ones that trusted
+implementations made."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class Precision:
     """The types that decide on an output's bound."""
 
     element: DType
-    """Of the output."""
+    """Type of the output's elements."""
     accumulator: DType
     storage: DType
     """T, of the inputs."""
@@ -102,7 +103,7 @@ class Precision:
 
 
 def growth(precision: Precision, terms: int, family: str) -> float:
-    """How the rounding errors of a sum of K terms grow with K, in roundoffs of S."""
+    """The growth with K of the rounding errors of a sum of K terms, in roundoffs of S."""
     chain = min(terms, LONGEST_CHAIN)
     if family in LINEAR_FAMILIES or terms <= FEW_TERMS:
         return max(chain, math.sqrt(terms))
@@ -219,7 +220,8 @@ def rms_limit(
 
 
 def backward_limit(precision: Precision, moved: Judgement) -> float:
-    """The same from a right result on inputs that were moved by one roundoff: nobody needs to be better than that."""
+    """The same from a right result on inputs that were moved by one roundoff: no kernel needs to be better than
+    that."""
     return moved.rms_ratio * RMS_LIMIT[precision.element.name]
 
 
@@ -252,7 +254,7 @@ def _library() -> ctypes.CDLL:
 
 @dataclass(frozen=True)
 class Judgement:
-    """How far an output was from its answer."""
+    """Distance of an output from its answer."""
 
     max_ratio: float
     """Largest error as a multiple of what is allowed; infinite for NaN where a number belongs."""
@@ -267,7 +269,7 @@ class Judgement:
 
 @dataclass(frozen=True)
 class ErrorBound:
-    """What each element of an output may be off by, and what rounding usually makes of it."""
+    """Largest error of each element of an output, and the usual one of rounding."""
 
     allowed: Any
     """fp64, an array or a tensor like the answers."""
@@ -281,7 +283,7 @@ class ErrorBound:
 
 @dataclass(frozen=True)
 class Comparisons:
-    """How arrays of one type are compared."""
+    """The comparison of arrays of one type."""
 
     judge: Callable[[Any, Any, Any], Judgement]
     """See `judge` below."""

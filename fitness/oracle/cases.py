@@ -24,7 +24,7 @@ class Question:
     region: Memory
     """The `in` tensors, for others to map read-only."""
     at_end: bool
-    """Where the region's buffers end."""
+    """Whether the data of the region's buffers end where their pages end."""
 
     @property
     def dims(self) -> Mapping[str, int]:
@@ -63,7 +63,7 @@ class Case(Question):
 
 
 NAIVE = "The naive kernel"
-"""As one of the trusted implementations."""
+"""Name of the naive kernel among the trusted implementations."""
 Trusted = Callable[[Question], Sequence[Mapping[str, Any]]]
 """Runs kernels that are known to be right, in processes of their own; their outputs by name, in any shape."""
 

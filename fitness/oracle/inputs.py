@@ -20,7 +20,7 @@ FEW = "few"
 SPECIALS = "specials"
 UNNOTICED = "unnoticed"
 FAMILIES = ("nominal", "scaled", "integers", "structured", FEW, UNNOTICED, SPECIALS, "mixture")
-"""Of every operator.
+"""Families of every operator.
 
 `scaled`: rows of very different size, some of any that a product of two can have; `integers`: exact small integers;
 `structured`: constant, one-hot, sorted, tied; `few`: a few large integers carry the result, all else is zero;
@@ -39,8 +39,8 @@ TORCH_DTYPES = {
 }  # fmt: skip
 _FRACTION_BITS = {torch.float64: 52, torch.float32: 23, torch.float16: 10, torch.bfloat16: 7}
 RARE_BITS = 15
-"""So many elements of the inputs of an operator that moves bits, whatever the family, hold patterns that are no usual
-numbers."""
+"""Elements of the inputs of an operator that moves bits which hold patterns that are no usual numbers, in every
+family."""
 SCALE_EXPONENT, DEFAULT_EXPONENT = {"fp16": 3.0}, 12.0
 """Rows of the family `scaled` differ by up to 2^-e .. 2^e; the latter, where the type's range does not forbid it."""
 MIXTURE_EXPONENT = 8.0
@@ -48,28 +48,28 @@ MIXTURE_EXPONENT = 8.0
 DOMINANCE = 8
 """A row of the family `structured` may be larger than the others by this factor."""
 WIDE_SHARE, WIDE_EXPONENT = 1 / 8, 45.0
-"""So many of these rows are smaller by this much, and all the others larger, where the type has room for it: a range
-that other families leave out. The others are larger together: were each row's size its own, the largest few would carry
-a long sum alone, and right kernels that cut it off at every step would be held against what few terms lose.
+"""Share of these rows that are smaller by this power of two, and all the others larger, where the type has room for it:
+a range that other families leave out. The others are larger together: were each row's size its own, the largest
+few would carry a long sum alone, and right kernels that cut it off at every step would be held against what few terms
+lose.
 
 Rows whose scores are exponentiated do so downwards alone: a kernel that computes exp2(fma(score, c, -largest * c)), as
 right ones do, is off by the last bit of its largest score, and from 2^31 on that bit overflows the exponential."""
 BESIDE = 64
-"""So many of the largest elements lie side by side in the family `unnoticed`, as whoever goes by blocks hopes they do
-not."""
+"""Number of the largest elements that lie side by side in the family `unnoticed`, against kernels that go by blocks."""
 LEANS: Mapping[str, tuple[int, int]] = {"fp32": (8, 11), "fp64": (11, 24)}
 """Significant bits of shorter types, to which its numbers are all rounded towards zero, half of them to either."""
 POSITIVE_SHARE = 3 / 4
-"""So many of its numbers are positive, for errors that lean to show in sums of products too."""
+"""Share of its numbers that are positive, for errors that lean to show in sums of products too."""
 FEW_MOST = 16
-"""So many elements along the longest axis of a tensor carry the result in the family `few`: their sums are exact."""
+"""Most elements along the longest axis of a tensor that carry the result in the family `few`: their sums are exact."""
 FEW_BITS = {"fp64": 12, "fp32": 12, "bf16": 8, "fp16": 3}
 """Significant bits of those: one more than TF32 has, or as many as the type has, or as its range allows."""
 OVERWHELMING = ("huge", "inf", "nan")
 """Special values that hide each other, and all else, where they meet in one result: a draw holds one kind of them."""
 HUGE = {"fp64": 2.0**500, "fp32": 2.0**126, "bf16": 2.0**126, "fp16": 2.0**14}
-"""Far enough below the largest finite number for a difference of two, and in fp64, whose reference has no wider type,
-for a product."""
+"""Large numbers, far enough below the largest finite number for a difference of two, and in fp64, whose reference has
+no wider type, for a product."""
 
 
 @dataclass(frozen=True)
@@ -230,7 +230,7 @@ def _check(operator: Operator, function: str, name: str, value: Any, element: DT
 
 @dataclass(frozen=True)
 class _Recipe:
-    """What a tensor's values are drawn from, and where."""
+    """The distribution of a tensor's values, and their place."""
 
     law: Distribution
     shape: tuple[int, ...]
@@ -247,7 +247,7 @@ class _Recipe:
 
     @property
     def precision(self) -> torch.dtype:
-        """Of what is drawn: most types round every value anyway."""
+        """The type that values are drawn in: most types round every value anyway."""
         return torch.float64 if self.element.name == "fp64" else torch.float32
 
     @property

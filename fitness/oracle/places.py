@@ -1,4 +1,4 @@
-"""Where an oracle computes and where its tensors lie: in this machine's memory, or a GPU's (`fitness.cuda.oracle`)."""
+"""Places where an oracle computes and its tensors lie: in this machine's memory, or a GPU's (`fitness.cuda.oracle`)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Place(Protocol):
     """Flat arrays are whatever `fitness.oracle.bounds.judge` takes of this place: numpy's here, tensors on a GPU."""
 
     target: str
-    """Whose library call is a trusted implementation."""
+    """Target whose library call is a trusted implementation."""
     device: torch.device
-    """Where inputs are drawn and answers computed."""
+    """Device where inputs are drawn and answers computed."""
 
     def region(self, sizes: Mapping[str, int], *, at_end: bool) -> Memory:
         """Memory for the `in` tensors."""
@@ -32,7 +32,7 @@ class Place(Protocol):
         ...
 
     def read(self, work: Memory, name: str, dtype: torch.dtype) -> Any:
-        """What a buffer holds, flat: a view where `judge` takes the type, else an fp64 copy."""
+        """The contents of a buffer, flat: a view where `judge` takes the type, else an fp64 copy."""
         ...
 
     def placed(self, inputs: Inputs) -> Mapping[str, torch.Tensor]:
@@ -44,7 +44,7 @@ class Place(Protocol):
         ...
 
     def computed(self, make: Callable[[], T]) -> T:
-        """What `make` returns, which computes here and may be called twice."""
+        """The result of `make`, which computes here and may be called twice."""
         ...
 
     def together(self) -> AbstractContextManager[object]:

@@ -49,8 +49,8 @@ from operators.relations import Relation
 SECOND_DRAWS = 8
 """Inputs on which the rms of trusted implementations is looked at again before a kernel fails by it."""
 NEARBY = (2.0**-7, 2.0**-5)
-"""By so much of their size these are smaller than the first, all elements of a tensor alike: every rounding is another
-one, while ties, order and zeros stay."""
+"""Share of their size by which these are smaller than the first, all elements of a tensor alike: every rounding is
+another one, while ties, order and zeros stay."""
 
 
 class Oracle:
@@ -64,10 +64,10 @@ class Oracle:
         self._answers = Answers(operator, functions, dtype, self._place)
         self._relating = Relating(operator, self._answers, self._place)
         self.families = families(functions)
-        """What `family` may be."""
+        """Names that `family` may have."""
         turns = {SPECIALS: overwhelming(operator, dtype), FEW: carriers(operator, dtype)}
         self.deals = (*self.families, *(family for family, forms in turns.items() for _ in forms[1:]))
-        """What a stage deals out to its cases: these two once for each of the forms that they take in turn."""
+        """Pairs that a stage deals out to its cases: these two once for each of the forms that they take in turn."""
         order = np.random.default_rng()
         self._turns = {
             f: cycle([forms[i] for i in order.permutation(len(forms))] or [None]) for f, forms in turns.items()
@@ -198,7 +198,7 @@ class Oracle:
     # --- judgement --------------------------------------------------------------------------------------------------
 
     def errors(self, case: Case, work: Memory) -> Iterator[CheckError]:
-        """How far each output in `work` is from the answer."""
+        """The distance of each output in `work` from the answer."""
         for tensor in self.operator.outputs:
             y = self.held(self._compared(work, tensor), tensor.name, case)
             found = judge(y, case.expected[tensor.name], case.allowed[tensor.name])
@@ -238,7 +238,8 @@ class Oracle:
         )
 
     def _other_bits(self, error: CheckError, case: Case, work: Memory) -> str:
-        """What differs where nothing but bits is moved; of elements wider than 32 bits the half that does."""
+        """The difference of outputs where nothing but bits is moved; of elements wider than 32 bits the half that
+        does."""
         tensor = self._outputs[error.tensor]
         assert error.first_bad is not None
         halves = max(self.element(tensor).size // 4, 1)
@@ -254,7 +255,7 @@ class Oracle:
         )
 
     def _doubt(self, output: str, case: Case) -> str:
-        """What to look at in the operator where others do no better."""
+        """Advice on the operator where other implementations do no better."""
         if output not in case.out_of_bounds:
             return ""
         hints = advice(self.operator, self.dtype, case.family, has_magnitude=self.functions.offers("magnitude"))
@@ -273,7 +274,7 @@ class Oracle:
         return self._place.read(work, tensor.name, TORCH_DTYPES[self.element(tensor).name])
 
     def _compared(self, work: Memory, tensor: Tensor) -> Any:
-        """What `judge` is given: values, or their bits as `fitness.oracle.answers.words` has them."""
+        """The argument of `judge`: values, or their bits as `fitness.oracle.answers.words` has them."""
         if not self._answers.bits:
             return self._read(work, tensor)
         return self._place.read(work, tensor.name, WORDS[self.element(tensor).size])
@@ -359,7 +360,7 @@ class Oracle:
         )
 
     def _second_look(self, question: Question, answer: Expectation, trusted: Trusted | None) -> dict[str, float]:
-        """How large errors may be together, luck of the first draw left aside, by output.
+        """The largest errors together, luck of the first draw left aside, by output.
 
         As large as trusted implementations allow on any of some inputs that differ from the question's by little, and
         as what rounding every input once more would cost.
@@ -395,7 +396,8 @@ def _smaller(values: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
 
 
 def advice(operator: Operator, dtype: str, family: str, *, has_magnitude: bool) -> str:
-    """How the bound and the inputs of a family came about, and which keys and functions change them; may be empty."""
+    """Words on how the bound and the inputs of a family came about, and which keys and functions change them; may be
+    empty."""
     said = [*_of_bound(operator, has_magnitude=has_magnitude), *departures(operator, dtype, family)]
     return "; ".join(said)
 
@@ -424,7 +426,7 @@ class Relating:
         self._place = place
 
     def problem(self, related: Related, before: Tensors, after: Tensors, *, deterministic: bool) -> str | None:
-        """What is wrong with the outputs of two runs, in words; None where they keep the relation.
+        """The fault in the outputs of two runs, in words; None where they keep the relation.
 
         Outputs are in fp64 and in shape. A kernel that is not deterministic is held to the bounds, also where a
         relation is exact; one that only moves bits is exact in any case.
@@ -448,12 +450,12 @@ class Relating:
         return None
 
     def _expected(self, related: Related, found: Tensors) -> dict[str, torch.Tensor]:
-        """What a relation makes of outputs, though its permutations and masks lie on the CPU."""
+        """The outputs that a relation promises, though its permutations and masks lie on the CPU."""
         with self._place.together():
             return {name: torch.as_tensor(y) for name, y in related.relation.expected(found).items()}
 
     def _slack(self, related: Related) -> dict[str, torch.Tensor]:
-        """What the errors that `before` may have come to in what the relation expects."""
+        """The errors that those of `before` may have become in what the relation expects."""
         case = related.before
         right, allowed = self._shaped(case, case.expected), self._shaped(case, case.allowed)
         centre = self._expected(related, right)

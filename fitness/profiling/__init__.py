@@ -1,1 +1,1 @@
-"""What a profiler says of a kernel, and what physics allows it."""
+"""Profiles of a kernel, and the limits that physics sets it."""

@@ -56,7 +56,7 @@ WAITS = {name: text.partition(":")[0] for name, text in _STALLS.items()} | {
     "not_selected": "other warps, which went first",
     "misc": "other things",
 }
-"""What a sampled warp waits for, by the reason's name."""
+"""Cause that a sampled warp waits for, by the reason's name."""
 SAMPLED = "smsp__pcsamp_warps_issue_stalled_"
 SAMPLES = tuple(f"{SAMPLED}{name}" for name in (ISSUED, *WAITS))
 """Why the warps that were looked at now and then could not go on, by instruction: one pass. They are asked for one by
@@ -98,6 +98,7 @@ COUNTED = (
         for name in ("barrier", "branch_resolving", "long_scoreboard", "memory_dependency", "short_scoreboard")
     ),
 )
-"""What is counted: what notes are made of, and what published systems show (`fitness.profiling.metric_sets`)."""
+"""Metrics that are counted: those that notes are made of, and those that published systems show
+(`fitness.profiling.metric_sets`)."""
 ADDED = frozenset({TIME, READ, WRITTEN, ACTIVE, ELAPSED, INSTRUCTIONS, CONFLICTS, LOCAL, GRID})
-"""Of several launches the sum counts; of others the mean, weighted by time."""
+"""Metrics that are summed over several launches; of others the mean counts, weighted by time."""

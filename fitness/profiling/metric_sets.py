@@ -1,4 +1,4 @@
-"""What of a profile a prompt shows: ways of choosing among its metrics, as published systems do it and as we do.
+"""Choices among a profile's metrics for a prompt, as published systems do it and as we do.
 
 Systems: CUDAMaster (arXiv:2603.07169) classifies a kernel by three shares of peak and keeps the metrics of its class;
 CudaForge (arXiv:2511.01884) shows one list of 24 metrics, which were chosen for their correlation with run time;
@@ -167,7 +167,7 @@ def _none(_: Profile) -> Iterable[str]:
 DELAYED_UNTIL = 3
 """Steps of lineage that a kernel must have behind it for `delayed` to show its profile (CuTeGen's first release: 3)."""
 PROVIDER = "filtered"
-"""The one that is chosen where nobody says."""
+"""The set that is chosen by default."""
 PROVIDERS: Mapping[str, Callable[[Profile], Iterable[str]]] = {
     "filtered": _filtered,
     "none": _none,

@@ -1,4 +1,4 @@
-"""What a profiler says of a kernel: it guides mutation and never enters fitness, so that gaming it gains nothing."""
+"""Profiles of kernels. A profile guides mutation and never enters fitness, so that gaming it gains nothing."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from fitness.profiling.roofline import Roofline
 
 
 class Bottleneck(StrEnum):
-    """What holds a kernel back, and with it what kind of change may help."""
+    """Limit that holds a kernel back, and with it the kind of change that may help."""
 
     LAUNCH = "launch"
     """Starting the work takes as long as doing it."""
     ROOFLINE = "roofline"
-    """As fast as the plain algorithm can be: only another algorithm or less traffic helps."""
+    """The kernel is as fast as the plain algorithm can be: only another algorithm or less traffic helps."""
     BANDWIDTH = "bandwidth"
     """Memory is busy most of the time."""
     COMPUTE = "compute"
@@ -35,10 +35,10 @@ class Metric:
 
 @dataclass(frozen=True)
 class Profile:
-    """What was found out about one kernel."""
+    """Findings on one kernel."""
 
     bottleneck: Bottleneck | None
-    """None when nothing was timed."""
+    """Bottleneck; None when nothing was timed."""
     metrics: tuple[Metric, ...]
     notes: tuple[str, ...]
     """Lines for a prompt or a person, the most telling first; what could not be had is among them."""

@@ -1,4 +1,4 @@
-"""What physics allows a kernel: the time none can go below, and how near to the machine's best one comes.
+"""Physical limits of kernels: the time that none can go below, and how near to the machine's best one comes.
 
 Two models for two uses. `floor_us` counts only what no algorithm can avoid and is held against measured times: below it
 a clock lies or work was not done. `roofline` counts what a plain algorithm does and places a kernel for prompts and
@@ -26,12 +26,12 @@ Bound = Literal["memory", "compute"]
 
 @dataclass(frozen=True)
 class Peaks:
-    """What one device can do at most."""
+    """Peak rates of one device."""
 
     device: str
-    """In words, for reports."""
+    """Name in words, for reports."""
     read_gb_s: float
-    """From memory, with cold caches; 1e9 bytes per second, like all rates here."""
+    """Rate of reads from memory, with cold caches; 1e9 bytes per second, like all rates here."""
     copy_gb_s: float
     """Bytes read plus bytes written."""
     gflop_s: Mapping[str, float]
@@ -39,7 +39,7 @@ class Peaks:
     empty_us: float
     """The least time in which work can be handed to the device and be waited for; 0 when not known."""
     written_cache_bytes: float = math.inf
-    """So much of what is written may still lie in caches when the clock stops. The default counts no write at all."""
+    """Written bytes that may still lie in caches when the clock stops. The default counts no write at all."""
     ceiling_gb_s: float = 0.0
     """Faster reads are impossible; what floors go by where it is above `read_gb_s`, the best that was seen."""
     ways_gflop_s: Mapping[str, float] = field(default_factory=dict)
@@ -51,14 +51,14 @@ class Peaks:
 
 
 SIGNIFICANT_BITS: Mapping[str, int] = {"fp64": 53, "fp32": 24, "tf32": 11, "fp16": 11, "bf16": 8, "int8": 7}
-"""Of what units multiply, signs left aside."""
+"""Significant bits of the numbers that units multiply, signs left aside."""
 PARTS: Mapping[str, tuple[str, ...]] = {"fp32": ("tf32", "fp16", "bf16", "int8"), "fp64": ("int8",)}
-"""What a product in a task's type may be made of: sums of its parts' products must be as precise as the task's, which
-tensor cores keep for floating-point types in fp32, for integers exactly."""
+"""Types that a product in a task's type may be made of: sums of its parts' products must be as precise as the task's,
+which tensor cores keep for floating-point types in fp32, for integers exactly."""
 
 
 def products(wanted: str, part: str) -> int:
-    """How many products of parts make one of a wider type, the least ones left out.
+    """The number of products of parts that make one of a wider type, the least ones left out.
 
     Every part but the first also has a sign to tell what rounding to nearest left. Three of TF32 or of fp16 make one of
     fp32 (Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores", IJHPCA 36, 2022), six of bf16; 28
@@ -78,7 +78,7 @@ def ways(rates: Mapping[str, float]) -> dict[str, float]:
 
 
 def kept_peaks(path: Path) -> Peaks | None:
-    """What was measured earlier; None: nothing, or it was cut off or is of another version."""
+    """The peaks that were measured earlier; None: there are none, or the file was cut off or is of another version."""
     try:
         return Peaks(**json.loads(path.read_text(encoding="utf-8")))
     except (FileNotFoundError, ValueError, TypeError):
@@ -135,12 +135,12 @@ def floor_us(operator: Operator, dims: Mapping[str, int], dtype: str, peaks: Pea
 
 @dataclass(frozen=True)
 class Roofline:
-    """Where an operator stands between memory and arithmetic on one device, for one setting of the dims."""
+    """Position of an operator between memory and arithmetic on one device, for one setting of the dims."""
 
     bytes: int
-    """What a plain algorithm moves, outputs included."""
+    """Bytes that a plain algorithm moves, outputs included."""
     flops: int
-    """What a plain algorithm does, whatever a kernel executes: wasted work must not look efficient."""
+    """Operations of a plain algorithm, whatever a kernel executes: wasted work must not look efficient."""
     memory_us: float
     """`bytes` at the memory's peak."""
     compute_us: float

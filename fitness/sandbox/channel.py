@@ -20,7 +20,7 @@ def send(channel: socket.socket, data: bytes, fds: Sequence[int] = ()) -> None:
 
 
 def receive(channel: socket.socket, count: int, deadline: float = math.inf, fds: list[int] | None = None) -> bytes:
-    """So many bytes; file descriptors that come with them are appended to `fds`, if that is given.
+    """This number of bytes; file descriptors that come with them are appended to `fds`, if that is given.
 
     Raises TimeoutError once `time.monotonic()` is past the deadline, and EOFError where the other side is gone.
     """
@@ -56,7 +56,8 @@ def send_frame(channel: socket.socket, data: bytes, fds: Sequence[int] = ()) -> 
 def receive_frame(
     channel: socket.socket, deadline: float = math.inf, *, most_bytes: int = 1 << 32, fds: list[int] | None = None
 ) -> bytes:
-    """What `send_frame` sent. Raises as `receive`, and ValueError where it says that it is longer than allowed."""
+    """The frame that `send_frame` sent. Raises as `receive`, and ValueError where it says that it is longer than
+    allowed."""
     (size,) = _LENGTH.unpack(receive(channel, _LENGTH.size, deadline, fds))
     if size > most_bytes:
         raise ValueError(f"a message of {size} bytes")

@@ -1,4 +1,4 @@
-"""Whether the machine is at fault where a compiler failed: then its source is not to blame."""
+"""Faults of the machine where a compiler failed: then its source is not to blame."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from operators.errors import DiskError, MachineError, quote
 FILE_BYTES = 256 << 20
 """The largest file that a compiler may write."""
 KILLED = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGHUP, -signal.SIGINT)
-"""How a tool ends that somebody else has ended: none of these comes of what it was given."""
+"""Exit codes of a tool that was ended from outside: none of these comes of its input."""
 JAIL_FAILED = 125
-"""How a jail ends that could not start its program."""
+"""Exit code of a jail that could not start its program."""
 SHORT = "|".join(re.escape(os.strerror(fault)) for fault in (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN))
 TOOL_KILLED = re.compile(
     rf"^(jail|g\+\+|gcc|collect2)(: fatal error)?: .*(Killed|Terminated|Hangup) signal terminated program"
     rf"|^(jail|g\+\+|gcc|collect2|as|ld)(: fatal error)?: .*({SHORT})$",
     re.MULTILINE,
 )
-"""What a compiler says in its own name of its parts that were killed, or that the machine could not start."""
+"""Messages of a compiler, in its own name, on parts that were killed or that the machine could not start."""
 
 
 def refuse_machine_fault(returncode: int, said: str, folder: str | Path, needed: Iterable[str] = ()) -> None:
     """Raise MachineError if a compiler that failed in `folder` was killed, or found no machine to work on.
 
-    `needed` are other places that it reads. Its words alone make a source look like a victim, which makes nobody judge
-    it more kindly: it is only tried again.
+    `needed` are other places that it reads. Its words alone make a source look like a victim, which does not make us
+    judge it more kindly: it is only tried again.
     """
     refuse_full_disk(said, folder)
     if gone := next((path for path in (str(folder), *needed) if not Path(path).exists()), ""):

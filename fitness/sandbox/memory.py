@@ -15,9 +15,9 @@ from fitness.sandbox.native import checks
 
 PAGE = mmap.PAGESIZE
 ALIGNMENT = 16
-"""What kernels may rely on; results of verification runs are placed so that no more holds."""
+"""Alignment that kernels may rely on; results"""
 SLACK_PATTERNS = (0x7B, 0xFF)
-"""Large numbers and NaN to their reader, like the poisons: what surrounds data that nobody has filled around yet, where
+"""Large numbers and NaN to their reader, like the poisons: they surround data that has no other surroundings yet, where
 it begins its pages and where it ends them. See `around`."""
 F_ADD_SEALS = 1033
 F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_FUTURE_WRITE = 2, 4, 16
@@ -31,13 +31,13 @@ def around(poison: int) -> int:
 
 @dataclass(frozen=True)
 class Extent:
-    """Where one buffer lies in its region's file."""
+    """Place of one buffer in its region's file."""
 
     offset: int
-    """Of the first page, in bytes."""
+    """Offset of the first page, in bytes."""
     map_bytes: int
     data_offset: int
-    """Of the data within its pages."""
+    """Offset of the data within its pages."""
     bytes: int
 
 

@@ -20,7 +20,7 @@ from operators.identity import digest
 HERE = Path(__file__).parents[1]
 CXX = "g++"
 LEFT_S = 3600.0
-"""No compiler works for so long on one of our own programs."""
+"""Age at which a folder was left behind: no compiler works for so long on one of our own programs."""
 
 
 class ToolchainError(MachineError):
@@ -62,7 +62,7 @@ def _place(kind: str, text: str, *command: str) -> str:
 
 @contextlib.contextmanager
 def _workplace(cache: Path) -> Iterator[str]:
-    """A folder beside what is made in it. Those that somebody left who was killed are removed."""
+    """A folder beside what is made in it. Those of killed processes are removed."""
     for left in cache.glob("tmp*"):
         with contextlib.suppress(OSError):
             if time.time() - left.stat().st_mtime > LEFT_S:
@@ -158,7 +158,8 @@ def jailed(
 
 @lru_cache
 def toolchain_folders() -> tuple[str, ...]:
-    """What the compiler and its programs must read: their own folders, the system's headers and libraries."""
+    """The folders that the compiler and its programs must read: their own folders, the system's headers and
+    libraries."""
     found = {str(Path(path).resolve()) for path in ("/bin", "/lib", "/lib64", "/usr/bin", "/usr/lib", "/usr/lib64")}
     found |= {"/usr/libexec", "/etc/ld.so.cache", *include_folders()}
     compiler = shutil.which(CXX)

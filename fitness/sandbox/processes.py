@@ -22,7 +22,7 @@ JAIL_ENDS_S = 5.0
 
 @dataclass(frozen=True)
 class ProcessOutcome:
-    """How a confined command ended."""
+    """Outcome of a confined command."""
 
     returncode: int
     output: str
@@ -122,7 +122,7 @@ def run_confined(
 
 
 def _read(pipe: int, most_bytes: int, deadline: float) -> tuple[bytes, bool]:
-    """What a pipe holds until its other end is closed, cut at a limit; and whether the deadline came first."""
+    """The bytes in a pipe until its other end is closed, cut at a limit; and whether the deadline came first."""
     kept = bytearray()
     with selectors.DefaultSelector() as selector:
         selector.register(pipe, selectors.EVENT_READ)

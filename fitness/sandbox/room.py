@@ -1,4 +1,4 @@
-"""How much memory there is for what candidates ask for, so that none of them takes what the machine has."""
+"""Memory limits for candidates, so that none of them takes what the machine has."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ GROUPS = (
 
 
 ANSWER_BYTES = 16
-"""For each element of an output: what is expected and what is allowed, in fp64."""
+"""Bytes for each element of an output: what is expected and what is allowed, in fp64."""
 WORKING_BYTES = 24
-"""For each element of inputs and outputs, while a case is drawn and answered: fp64 copies of the one and the other."""
+"""Bytes for each element of inputs and outputs, while a case is drawn and answered: fp64 copies of both."""
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """What a task takes of the memory of the device that it is judged on, by its operator's sizes."""
+    """Memory that a task takes of the device that it is judged on, by its operator's sizes."""
 
     held_bytes: int
     """By the inputs of its timed calls and their answers, between verdicts too."""
     working_bytes: int
-    """Beside them, while inputs are drawn and answered."""
+    """Memory beside them, while inputs are drawn and answered."""
 
 
 def footprint(operator: Operator, workloads: Sequence[Workload], dtype: str, sets: int) -> Footprint:
-    """What a task takes that keeps so many sets of inputs of every workload.
+    """The memory of a task that keeps this many sets of inputs of every workload.
 
     Sizes that only the data tell count as 1: nothing is drawn yet.
     """
@@ -56,7 +56,8 @@ def footprint(operator: Operator, workloads: Sequence[Workload], dtype: str, set
 
 
 def machine_scratch_bytes() -> int:
-    """What a kernel on the cpu target may have: a part of the machine's memory, and half at most of what is free."""
+    """The scratch memory that a kernel on the cpu target may have: a part of the machine's memory, and half at most of
+    what is free."""
     figures = dict(line.split(":", 1) for line in MEMORY.read_text(encoding="ascii").splitlines())
     total, free = (1024 * int(figures[name].split()[0]) for name in ("MemTotal", "MemAvailable"))
     for limit_file, used_file in GROUPS:
@@ -72,7 +73,7 @@ def machine_scratch_bytes() -> int:
 def scratch_problem(
     resolved: Iterable[tuple[Workload, ResolvedPlan]], workloads: Iterable[Workload], limit_bytes: int
 ) -> str | None:
-    """What is wrong with the size of a plan's buffers, before any of it is allocated; None where it fits.
+    """The fault in the size of a plan's buffers, before any of it is allocated; None where it fits.
 
     Timed calls hold the buffers of all `workloads` at a time, and beside them those of one more shape.
     """

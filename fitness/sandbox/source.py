@@ -1,4 +1,4 @@
-"""What a kernel file's text may not say, found before a compiler opens anything for it.
+"""Forbidden text of a kernel file, found before a compiler opens anything for it.
 
 A tripwire for plain attempts and the reason why later findings can be trusted: without directives that forge line
 numbers, what the preprocessor attributes to the kernel is the kernel's. Never the only guard.
@@ -44,11 +44,11 @@ _PRAGMAS = re.compile(
 
 @dataclass(frozen=True)
 class Dialect:
-    """What kernels of a target may use."""
+    """The language that kernels of a target may use."""
 
     header_allowed: Callable[[str], bool]
     headers: str
-    """In words, for messages."""
+    """Headers in words, for messages."""
     assembly: bool
     """Whether inline assembly is allowed."""
 
@@ -75,7 +75,8 @@ def hoisted(source: str) -> tuple[tuple[str, ...], str]:
     """The headers that a kernel file includes, and the file without these directives, its lines under their numbers.
 
     So headers can come before the kernel's first line, out of reach of its macros: a header's text that a kernel's
-    macros change is the kernel's, and nobody could tell. Holds only for sources that `forbidden` found nothing in.
+    macros change is the kernel's, and could not be told from it. Holds only for sources that `forbidden` found nothing
+    in.
     """
     text, joints = _spliced(source)
     ends = [match.start() for match in re.finditer("\n", text)]
@@ -95,7 +96,7 @@ def hoisted(source: str) -> tuple[tuple[str, ...], str]:
 
 
 def without_comments(code: str) -> str:
-    """What C++ code says: its tokens, without comments and white space but for what a directive needs.
+    """The meaning of C++ code: its tokens, without comments and white space but for what a directive needs.
 
     Two texts of which it is the same are the same program, unless they look at their own line numbers.
     """
@@ -122,8 +123,8 @@ def without_comments(code: str) -> str:
 
 
 def smuggled(preprocessed: str) -> str | None:
-    """What a kernel's text, as macros have made it, would hand to the assembler as it is: inline assembly, or the
-    argument of an attribute; or why it cannot be read. None: nothing.
+    """The part of a kernel's text, as macros have made it, that would go to the assembler as it is: inline assembly, or
+    the argument of an attribute; or why it cannot be read. None: nothing.
 
     Macros are those of headers too. Holds only for sources that `forbidden` found nothing in.
     """

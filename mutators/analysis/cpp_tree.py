@@ -83,7 +83,7 @@ class Loop:
 
     @property
     def step_text(self) -> str:
-        """What is added to the variable each time; `1` for `v++`."""
+        """The number that is added to the variable each time; `1` for `v++`."""
         return self.tree.slice(self.step) if self.step else "1"
 
     @property
@@ -180,7 +180,7 @@ class Function:
 
     @cached_property
     def declarations(self) -> Mapping[str, tuple[Declaration, ...]]:
-        """What the function declares, by name, parameters included; a name may be declared more than once."""
+        """The function's declarations by name, parameters included; a name may be declared more than once."""
         found: dict[str, list[Declaration]] = {}
         for node in walk(self.node):
             if node.type in ("declaration", "parameter_declaration", "optional_parameter_declaration"):
@@ -189,7 +189,7 @@ class Function:
         return {name: tuple(all_of_it) for name, all_of_it in found.items()}
 
     def declared_at(self, node: Node) -> list[Declaration]:
-        """What a declaration or parameter declares."""
+        """The declarations of a declaration or parameter."""
         return [d for all_of_it in self.declarations.values() for d in all_of_it if d.node == node]
 
     @property
@@ -254,7 +254,7 @@ class SyntaxTree:
         self.target = target
         self.dtype = dtype
         self.memo: dict[Any, Any] = {}
-        """What the analyses of `mutators.analysis.dataflow` worked out before."""
+        """Earlier results of the analyses of `mutators.analysis.dataflow`."""
         self.root = parsed(self.data, target)
         self.error_count = sum(n.is_error or n.is_missing for n in walk(self.root)) if self.root.has_error else 0
         self.too_deep = deeper_than(self.root, MAX_DEPTH)

@@ -45,7 +45,7 @@ class Access:
 
 @dataclass
 class Effects:
-    """What a region does to the world outside it."""
+    """Effects of a region on the world outside it."""
 
     function: Function
     region: tuple[Node, ...]
@@ -221,7 +221,8 @@ def _access(result: Effects, node: Node, *, write: bool, accumulates: bool = Fal
 
 
 def resolve(function: Function, node: Node) -> tuple[str, tuple[Polynomial, ...]] | None:
-    """What `p[i]` really is: parameter or array, and index, with known pointers such as `p = x + row * n` expanded."""
+    """The memory behind `p[i]`: parameter or array, and index, with known pointers such as `p = x + row * n`
+    expanded."""
     name, indices = _base(function.tree, node)
     values = [value for index in indices if (value := polynomial(function, index)) is not None]
     if not name or len(values) != len(indices):

@@ -96,11 +96,11 @@ def _positive(value: Polynomial) -> bool:
 @dataclass(frozen=True)
 class _Range:
     stride: Polynomial
-    """How far the index moves per iteration."""
+    """Distance that the index moves per iteration."""
     fixed: Polynomial
-    """What does not change while the loop runs."""
+    """Part that does not change while the loop runs."""
     high: Polynomial
-    """What moves in steps of the loop's whole extent."""
+    """Part that moves in steps of the loop's whole extent."""
     smallest: Polynomial
     largest: Polynomial
 

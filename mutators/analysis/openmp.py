@@ -18,13 +18,13 @@ BINDINGS = (
 )
 """Directives that are legal only in a loop whose own directive has something: patterns of what follows `omp`."""
 IN_LANES = frozenset({"simd", "atomic"})
-"""What may stand in the body of a loop that becomes `simd`, by the first word."""
+"""Pragmas that may stand in the body of a loop that becomes `simd`, by the first word."""
 IN_SHARES = frozenset({"simd", "atomic", "critical", "flush"})
-"""What may stand in the body of a loop that threads come to share, none of which waits for other threads."""
+"""Pragmas that may stand in the body of a loop that threads come to share, none of which waits for other threads."""
 
 
 def directive(pragma: str) -> str:
-    """What follows `#pragma omp`, in one line; empty for other pragmas."""
+    """The text that follows `#pragma omp`, in one line; empty for other pragmas."""
     match = re.fullmatch(r"#\s*pragma\s+omp\s+(.*)", " ".join(pragma.replace("\\\n", " ").split()))
     return match[1] if match else ""
 

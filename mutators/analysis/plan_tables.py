@@ -33,7 +33,7 @@ class PlanTables:
 
     before: str
     top: str
-    """What stands before the first table."""
+    """Text before the first table."""
     tables: tuple[PlanTable, ...]
     after: str
     """The rest of the file."""

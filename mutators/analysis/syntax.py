@@ -15,7 +15,7 @@ _CUDA_WORDS = re.compile(
     rb"__(?:global|device|host|constant|shared|forceinline|noinline|grid_constant|managed)__\b"
     rb"|__(?:launch_bounds|cluster_dims|block_size|maxnreg|align)__\s*\((?:[^()]|\([^()]*\))*\)"
 )
-"""What the C++ grammar stumbles over; blanked before parsing, at the same offsets."""
+"""Words that the C++ grammar stumbles over; blanked before parsing, at the same offsets."""
 
 
 def parsed(data: bytes, target: str) -> Node:

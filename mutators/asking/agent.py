@@ -182,7 +182,7 @@ class Dialogue:
             self.fruitless = 0 if found.correct and gain > 0 else self.fruitless + 1
 
     def _left(self, number: int) -> str:
-        """What the model is told with the results of its tools: how much is left, and that it stagnates."""
+        """The words that the model is told with the results of its tools: how much is left, and that it stagnates."""
         left = self._limit("calls") - number
         told = f"{left} answers left, {max(self._limit('evaluations') - self.judgings, 0)} judgements"
         if left == 1:

@@ -113,7 +113,8 @@ def only_kernel(prefix: str, ids: Iterable[str], task: Task) -> str:
 
 
 class _Lenient(BaseModel):
-    """What it does not know is left aside, as every service adds something; what it knows must be of its type."""
+    """Model of an answer that leaves unknown fields aside, as every service adds some; known ones must be of their
+    type."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
 

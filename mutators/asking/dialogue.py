@@ -91,7 +91,7 @@ async def ask_for_child(
 
 
 async def _looked_at(draft: Kernel, request: Request, bench: Bench) -> Result:
-    """What a look at a draft found, as far as the request wants one."""
+    """The result of a look at a draft, as far as the request wants one."""
     if request.params.get(DRAFTS) != "build":
         return await bench.check(draft)
     return await bench.use("build", {"source": draft.source, "values": dict(draft.values)})

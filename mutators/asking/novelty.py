@@ -62,7 +62,7 @@ def _counts(request: Request) -> bool:
 
 
 def _words(text: str) -> list[str]:
-    """What counts of an idea: its words, in any order."""
+    """The words that count of an idea, in any order."""
     return sorted(set(re.findall(r"\w+", text.lower())))
 
 

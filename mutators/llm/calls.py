@@ -1,15 +1,34 @@
-"""Stored calls of language models, and the key under which an answer is found again instead of paid twice."""
+"""Calls of language models as they are sent and stored.
+
+A key finds an answer again instead of paying twice. The room for an answer is as long as the model can write, thoughts
+included, and at first no longer than usual: what is reserved of a budget grows with it, so that answers get more room
+only when they were cut off for want of it. A mark has providers keep the beginning that the prompts of a task share:
+most do so by themselves, some only on request.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from mutators.base import Call, Message, Request
+from mutators.base import Call, CallStatus, Message, Request
 from mutators.bench import Tool
 from mutators.llm.settings import LlmSettings
+from mutators.llm.tools import content_of
 from operators.identity import digest
+
+FIRST = 32_768
+"""Tokens of a first answer of a model that can write more: a model that reasons takes most of it for that."""
+UNKNOWN = 8_192
+"""The same of a model whose limit is not known, such as one on a server of one's own."""
+GROWTH = 4
+"""An answer that was cut gets so many times the room."""
+LEAST = 1_024
+BYTES_PER_TOKEN = 3
+"""The assumed bytes of a prompt per token."""
+ON_REQUEST = frozenset(("anthropic",))
+"""Providers, as litellm calls them, that keep a prompt's beginning up to a mark, and nothing without one."""
 
 
 def cache_key(
@@ -21,7 +40,7 @@ def cache_key(
     sample: int,
     tools: Sequence[Tool] = (),
 ) -> str:
-    """What makes two calls the same one. Of tools the names count, not the words that describe them."""
+    """The digest that makes two calls the same one. Of tools the names count, not the words that describe them."""
     named = {"tools": [tool.name for tool in tools]} if tools else {}
     parameters = json.dumps(settings.parameters | named, sort_keys=True)
     return digest("call", request.digest, sample, model, json.dumps([dict(m) for m in messages]), parameters)
@@ -75,3 +94,44 @@ class MemoryCalls:
 
     async def note(self, kind: str, detail: Mapping[str, Any]) -> None:
         self.notes.append((kind, detail))
+
+
+def room_for(settings: LlmSettings, listed: Mapping[str, Any] | None, messages: Sequence[Message], *, cuts: int) -> int:
+    """Return the tokens that an answer may have after so many that were cut off.
+
+    `listed` is what litellm knows of the model. Its limit holds, and what its context leaves beside the question; a
+    limit of the user's own holds strictly.
+    """
+    if settings.max_tokens is not None:
+        return settings.max_tokens
+    known = listed or {}
+    limit = known.get("max_output_tokens")
+    first = min(FIRST, limit) if limit else UNKNOWN
+    wanted = first * GROWTH**cuts
+    if limit:
+        wanted = min(wanted, limit)
+    if context := known.get("max_input_tokens"):
+        asked = sum(len(content_of(message).encode(errors="replace")) for message in messages) // BYTES_PER_TOKEN
+        wanted = min(wanted, max(context - asked, LEAST))
+    return int(wanted)
+
+
+def cut_before(find: Callable[[int], Call | None], sample: int) -> list[Call]:
+    """Return the answers to the same question, the latest first, that were cut off one after the other until now.
+
+    `find` has the stored call of a sample number.
+    """
+    found: list[Call] = []
+    while sample > 0 and (call := find(sample - 1)) and call.status is CallStatus.CUT:
+        found.append(call)
+        sample -= 1
+    return found
+
+
+def marked(messages: Sequence[Mapping[str, Any]], provider: str) -> list[dict[str, Any]]:
+    """Return messages as they are sent: with the mark behind the system message, the same in all prompts of a task."""
+    sent = [dict(message) for message in messages]
+    if provider in ON_REQUEST and sent and sent[0]["role"] == "system" and isinstance(sent[0]["content"], str):
+        block = {"type": "text", "text": sent[0]["content"], "cache_control": {"type": "ephemeral"}}
+        sent[0]["content"] = [block]
+    return sent

@@ -20,13 +20,10 @@ from urllib.parse import urlsplit
 
 from mutators.base import CANNOT_CALL_TOOLS, Call, CallStatus, Message, OutOfBudget, Request, ToolCall
 from mutators.bench import Tool
-from mutators.llm.answer_room import cut_before
-from mutators.llm.answer_room import most_tokens as most_room
 from mutators.llm.breaker import Breaker
-from mutators.llm.calls import CallStore, MemoryCalls, cache_key
+from mutators.llm.calls import CallStore, MemoryCalls, cache_key, cut_before, marked, room_for
 from mutators.llm.faults import CallFailed, Fault, known, one_line, translated
 from mutators.llm.library import litellm_module
-from mutators.llm.prompt_cache import marked
 from mutators.llm.settings import LlmSettings, Price
 from mutators.llm.spending import Reservation, Spending, TooLarge
 from mutators.llm.tools import calls_of, content_of, described, thoughts_of
@@ -174,7 +171,7 @@ class LLM:
         return replace(course.call, latency_s=time.monotonic() - began), fault
 
     async def _attempts(self, litellm: ModuleType, course: _Course, attempts: int) -> Fault | None:
-        """What was wrong with the last one."""
+        """The fault of the last attempt."""
         # Calls that fail together come back at different times; the key makes the waits of one call repeatable.
         random = Random(course.call.cache_key)
         for attempt in range(1, attempts + 1):
@@ -253,8 +250,8 @@ class LLM:
         return info is None or bool(info.get("supports_function_calling"))
 
     def _room(self, litellm: ModuleType, model: str, messages: Sequence[Message], cuts: int) -> int:
-        """See `answer_room.most_tokens`."""
-        return most_room(self.settings, known(lambda: litellm.get_model_info(model)), messages, cuts=cuts)
+        """See `room_for`."""
+        return room_for(self.settings, known(lambda: litellm.get_model_info(model)), messages, cuts=cuts)
 
     def _most_out(self, litellm: ModuleType, room: int) -> int:
         """Tokens that an answer may have, thoughts included: some providers count these apart."""
@@ -299,7 +296,7 @@ class LLM:
         return self._prices[model]
 
     def _cost(self, litellm: ModuleType, model: str, price: Price | None, response: Any, usage: Usage) -> float:
-        """What the call cost; litellm knows of discounts for what the provider had in its cache."""
+        """The cost of the call; litellm knows of discounts for what the provider had in its cache."""
         usual = _dollars(price, usage.tokens_in, usage.tokens_out)
         if price is None or model in self.settings.prices or usage.doubt:
             return usual
@@ -366,7 +363,7 @@ def _dollars(price: Price | None, tokens_in: int, tokens_out: int) -> float:
 
 
 def listed_price(litellm: ModuleType, model: str) -> Price | None:
-    """What litellm's table says that the model costs; None where it is not there."""
+    """The model's price in litellm's table; None where it has none."""
     info = known(lambda: litellm.get_model_info(model))
     if info is None:
         return None
@@ -374,7 +371,7 @@ def listed_price(litellm: ModuleType, model: str) -> Price | None:
 
 
 def _provider(litellm: ModuleType, model: str) -> str:
-    """What litellm calls the model's provider; empty where it knows none."""
+    """Litellm's name for the model's provider; empty where it knows none."""
     return known(lambda: str(litellm.get_llm_provider(model)[1])) or ""
 
 

@@ -21,7 +21,7 @@ _NO_CREDIT = re.compile(r"insufficient[_ ]quota|billing_hard_limit|credit balanc
 
 @dataclass(frozen=True)
 class Fault:
-    """What one failed attempt means."""
+    """Meaning of one failed attempt."""
 
     text: str
     kind: Literal["transient", "call", "refused", "setup", "budget", "size"]
@@ -55,7 +55,7 @@ def translated() -> Iterator[None]:
 
 
 def known(ask: Callable[[], T]) -> T | None:
-    """What the library answers when it is asked about a model or a price; None where it raises instead.
+    """The library's answer on a model or a price; None where it raises instead.
 
     It says "not in the table" with a bare Exception, and a fault of its arithmetic must not lose a paid answer.
     """

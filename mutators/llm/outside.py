@@ -30,7 +30,7 @@ class OutsideClient:
         self._answers: dict[str, asyncio.Future[Call]] = {}
         """By cache key, of the questions that are waited for."""
         self._tasks: dict[asyncio.Task[Any], asyncio.Future[Call]] = {}
-        """What each of the waiting tasks waits for."""
+        """Future that each of the waiting tasks waits for."""
 
     async def complete(
         self,

@@ -54,7 +54,7 @@ class LlmSettings(BaseModel):
     top_p: float | None = Field(None, gt=0, le=1)
     """Sent to the model as it is."""
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
-    """How much a model that reasons may think before it answers."""
+    """Amount that a model which reasons may think before it answers."""
     concurrency: int = Field(16, ge=1, le=1024)
     """Calls in flight at most; about as many questions to models outside are open besides."""
     timeout_s: Positive = 600.0
@@ -93,6 +93,6 @@ class LlmSettings(BaseModel):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """What is sent besides model and messages."""
+        """The parameters that are sent besides model and messages."""
         names = ("max_tokens", "temperature", "top_p", "reasoning_effort")
         return {name: value for name in names if (value := getattr(self, name)) is not None}

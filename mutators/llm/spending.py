@@ -21,7 +21,7 @@ class TooLarge(Exception):
 
 @dataclass
 class Reservation:
-    """What one attempt may cost at most, and what became of it."""
+    """Largest cost of one attempt, and what became of it."""
 
     model: str
     tokens: int
@@ -58,7 +58,8 @@ class Tally:
 
     @property
     def likely_tokens(self) -> float:
-        """What is lost, if it cost the same part of its upper bound as what is known; all of it while nothing is."""
+        """The tokens that are lost, if it cost the same part of its upper bound as known attempts; all of it while
+        nothing is."""
         return self.lost_tokens * (self.tokens / self.most_tokens if self.most_tokens else 1.0)
 
 
@@ -110,7 +111,7 @@ class Spending:
 
     @property
     def likely_lost_tokens(self) -> int:
-        """What attempts without a known end likely cost, going by each model's other attempts."""
+        """The likely tokens of attempts without a known end, going by each model's other attempts."""
         return round(sum(tally.likely_tokens for tally in self.tallies.values()))
 
     @asynccontextmanager

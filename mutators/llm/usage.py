@@ -25,7 +25,7 @@ class Usage:
     tokens_in: int
     tokens_out: int
     said: str = ""
-    """What the provider said, as JSON; empty when it said nothing."""
+    """The provider's own account, as JSON; empty when it gave none."""
     doubt: str = ""
     """Why that does not count as it stands; empty when it does."""
 
@@ -113,7 +113,7 @@ def _sound_value(name: str, value: Any) -> bool:
 
 
 def _kept(said: Any) -> str:
-    """What was said as JSON of bounded length; numbers that JSON does not know become strings."""
+    """The account as JSON of bounded length; numbers that JSON does not know become strings."""
     if said is None:
         return ""
     try:

@@ -25,12 +25,12 @@ class BodyTooLong(Exception):
 
 @dataclass
 class Arrival:
-    """What was seen of one answer; filled in by `Wire` while the context variable ARRIVAL holds it."""
+    """Facts seen of one answer; filled in by `Wire` while the context variable ARRIVAL holds it."""
 
     most_characters: int
-    """What an answer may have; longer ones are cut."""
+    """Most characters of an answer; longer ones are cut."""
     characters: int = 0
-    """What it had."""
+    """Characters that it had."""
     usage: Any = None
     """The provider's text, of any kind."""
     read: bool = False

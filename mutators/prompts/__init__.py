@@ -35,7 +35,7 @@ MAX_MESSAGE = 4000
 MAX_TRIED = 300
 """The same for one message or description of what was tried before."""
 UNTRUSTED = "untrusted"
-"""What the fences of text that comes from candidates are marked with."""
+"""Word that marks the fences of text that comes from candidates."""
 
 
 def conversation(
@@ -256,7 +256,7 @@ def _type_name(dtype: str, target: str) -> str:
 
 
 def _spelled(dtype: str, target: str) -> str:
-    """How a kernel writes the type that a specification calls `dtype`."""
+    """The type that a specification calls `dtype` as a kernel writes it."""
     return dtype if dtype in ("T", "ACC") else _type_name(dtype, target)
 
 
@@ -298,7 +298,7 @@ def _stands_in(parent: Parent, previous: Earlier) -> bool:
 
 
 def _verdict(evaluation: Evaluation) -> dict[str, Any]:
-    """What is worth telling of an evaluation; times to three digits, as more would be noise."""
+    """The part of an evaluation that is worth telling; times to three digits, as more would be noise."""
     return {
         "status": evaluation.verdict.value.replace("_", " "),
         "correct": evaluation.correct,
@@ -335,7 +335,7 @@ def _attempt(entry: Mapping[str, Any]) -> str:
 
 
 def _diff(parents: tuple[Parent, ...]) -> str:
-    """What the first kernel changed of the second, if there are two."""
+    """The first kernel's changes of the second, if there are two."""
     if len(parents) < 2:
         return ""
     new, old = (parent.kernel.source.splitlines() for parent in parents[:2])

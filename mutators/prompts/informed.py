@@ -34,7 +34,7 @@ class Example:
     file: str
     """In the folder `examples`."""
     needs: str = ""
-    """What the device must be compiled for."""
+    """Architecture that the device must be compiled for."""
 
     @property
     def source(self) -> str:
@@ -87,7 +87,7 @@ def _read(file: str) -> str:
 
 
 SLOW_BUILD_MS = 5_000.0
-"""What compiles faster is not worth telling."""
+"""Build time in milliseconds from which it is worth telling."""
 MOST_ROWS = 8
 MOST_WINNERS = 6_000
 """Characters of all winners' sources."""
@@ -233,7 +233,7 @@ def bound(operator: Operator) -> str:
 
 @dataclass(frozen=True)
 class Headroom:
-    """How near to what the machine allows a kernel is."""
+    """Nearness of a kernel to what the machine allows."""
 
     share: float
     """Geometric mean over workloads."""
@@ -341,7 +341,7 @@ def _speedup(evaluation: Evaluation) -> str:
 
 
 def _nearest(evaluation: Evaluation) -> str:
-    """How near its errors come to what is allowed: at least a hundredth of it, which is worth knowing."""
+    """Words on how near its errors come to what is allowed: at least a hundredth of it, which is worth knowing."""
     worst = max(evaluation.errors, key=lambda error: error.worst_ratio, default=None)
     if worst is None or not 0.01 <= worst.worst_ratio < math.inf:
         return ""
@@ -380,7 +380,7 @@ def attempt(each: Attempt, task: Task) -> str:
 
 
 def others(briefing: Briefing) -> Iterator[str]:
-    """What is to be said of answers under way, and of the same question: no two prompts under way are the same."""
+    """Sentences on answers under way, and on the same question: no two prompts under way are the same."""
     places = (briefing.open_here, "on this kernel"), (briefing.open_elsewhere, "on other kernels of the task")
     if open_ := " and ".join(f"{count} {where}" for count, where in places if count):
         yield f"Other answers are under way at this moment ({open_}): take a direction that is unlikely to be theirs."

@@ -15,7 +15,7 @@ class Site:
     """One place where a transform applies."""
 
     description: str
-    """What is done where: ``tile loop `j` of matrix_mul (line 9) by TILE_J``."""
+    """Change and its place: ``tile loop `j` of matrix_mul (line 9) by TILE_J``."""
     edits: tuple[Edit, ...]
     """All made at once; they do not overlap."""
     tune: Mapping[str, tuple[int, ...]] = field(default_factory=dict)

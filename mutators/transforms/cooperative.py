@@ -20,7 +20,7 @@ from operators.plan.launch import Launch
 
 WARP = 32
 LANES = (32, 16, 8, 4, 2)
-"""How many threads of a warp may share a row."""
+"""Numbers of threads of a warp that may share a row."""
 SUMMED = frozenset({"ACC", "float", "double", "int", "unsigned", "long long"})
 """Types whose values threads can exchange."""
 COUNTED = frozenset({"int", "unsigned", "unsigned int", "long", "long long", "size_t", "int64_t", "uint64_t"})
@@ -274,7 +274,7 @@ def _shared_loop(tree: SyntaxTree, loop: Loop, team: Team, above: Above) -> tupl
 
 
 def _once(tree: SyntaxTree, part: _Part, team: Team) -> tuple[Edit, ...]:
-    """What a statement stores, one thread stores."""
+    """The edits by which one thread stores what a statement stores."""
     if not part.known.written_arrays:
         return ()
     place = part.node.start_byte

@@ -17,7 +17,7 @@ from operators.plan.launch import Launch
 PLACES = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
 BARRIERS = ("__sync", "__shfl", "__shared__", "__ballot", "__any", "__all", "cooperative_groups", "barrier", "goto")
 _QUALIFIER = re.compile(rb"__\w+__(?:\s*\([^()]*\))?\s*\Z")
-"""What the grammar does not count to a function."""
+"""Text before a function that the grammar does not count to it."""
 _DEFINED = re.compile(r"#\s*define\s+(\w+)")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _NESTED = re.compile(r"ceil_div\((ceil_div\(.+\)),\w+\)")
@@ -46,7 +46,7 @@ class Axis:
     letter: str
     """The direction's letter: x, y or z."""
     bound: str
-    """What it must be less than: an expression over parameters."""
+    """Bound that it must be less than: an expression over parameters."""
     count: str
     """The bound as the plan would write it."""
 
@@ -123,7 +123,8 @@ def guarded(tree: SyntaxTree, function: Function, launch: Launch) -> Guarded | N
 
 
 def _limits(tree: SyntaxTree, guard: Node, variables: Sequence[str], *, within: bool) -> tuple[str, ...]:
-    """What each variable is compared with, for threads to leave or to stay within; empty where it is not so."""
+    """The bounds that each variable is compared with, for threads to leave or to stay within; empty where it is not
+    so."""
     sign, joint = ("<", " && ") if within else (">=", r" \|\| ")
     form = joint.join(rf"{variable} {sign} ([^|&?<>=!]+)" for variable in variables)
     condition, body = (" ".join(tree.slice(field_of(guard, n)).split()) for n in ("condition", "consequence"))
@@ -133,7 +134,7 @@ def _limits(tree: SyntaxTree, guard: Node, variables: Sequence[str], *, within: 
 
 
 def _within(guard: Node) -> tuple[Node, ...]:
-    """What is done where its condition holds."""
+    """The statements that are done where its condition holds."""
     body = field_of(guard, "consequence")
     return tuple(body.named_children) if body.type == "compound_statement" else (body,)
 
@@ -185,13 +186,14 @@ def changed_scalars(function: Function, nodes: Iterable[Node]) -> set[str]:
 
 
 class Above:
-    """What a transform puts before a kernel, unless it stands there already; what stands below it is moved there."""
+    """Text that a transform puts before a kernel, unless it stands there already; text below the kernel is moved
+    there."""
 
     def __init__(self, tree: SyntaxTree, function: Function) -> None:
         self._tree = tree
         self._place = _begin(tree, function)
         self._needed: dict[str, tuple[str, str]] = {}
-        """What a definition calls itself, and what it is called here."""
+        """Name that a definition has itself, and its name here."""
         self._moved: list[Edit] = []
         self._taken: set[str] = set()
         self.usable = True
@@ -219,7 +221,7 @@ class Above:
 
     @property
     def edits(self) -> tuple[Edit, ...]:
-        """What puts all that was needed before the kernel, and takes it away below."""
+        """The edits that put all that was needed before the kernel, and take it away below."""
         whole = "".join(re.sub(rf"\b{own}\b", name, text) + "\n\n" for text, (own, name) in self._needed.items())
         return (*self._moved, Edit(self._place, self._place, whole)) if whole else ()
 

@@ -203,7 +203,7 @@ def _precedes(first: Loop, second: Loop, output: Node) -> bool:
 
 
 def _changed(first: Loop, second: Loop) -> set[str]:
-    """What need not have the same value in an iteration of `second` as in that of `first`."""
+    """The names that need not have the same value in an iteration of `second` as in that of `first`."""
     arrays = loop_effects(first).written_arrays | loop_effects(second).written_arrays
     return (loop_effects(first).changing | loop_effects(second).changing | arrays) - {first.variable}
 

@@ -95,7 +95,7 @@ def _with_random_values(child: Kernel, request: Request, operator: Operator, ran
 
 
 def _bad_wish(wish: Any, count: Any, bottleneck: Any) -> str:
-    """What is wrong with the params; empty if nothing is."""
+    """The fault of the params; empty if there is none."""
     if wish is not None and wish not in TRANSFORMS:
         return unknown("rewrite", str(wish), TRANSFORMS)
     if type(count) is not int or not 1 <= count <= MAX_COUNT:

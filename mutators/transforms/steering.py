@@ -8,8 +8,8 @@ from random import Random
 from fitness.profiling.profiles import Bottleneck
 
 SUITED_WEIGHT = 4.0
-"""How many times as likely a transform that suits comes before one that does not: the others are tried too, as a class
-is a guess at what helps."""
+"""Factor by which a transform that suits more likely comes first than one that does not: the others are tried too, as a
+class is a guess at what helps."""
 SUITS: Mapping[Bottleneck, Mapping[str, str]] = {
     Bottleneck.LAUNCH: {
         "share_rows": "more threads work on what few blocks do",

@@ -20,7 +20,7 @@ FACTS: Mapping[str, Mapping[str, int]] = {
     "cpu": {"cpu_count": 8, "l2_bytes": 2**20},
     "cuda": {"sm_count": 132, "warp_size": 32, "max_shared_bytes": 232448, "l2_bytes": 50 * 2**20},
 }
-"""What plans are checked against where the request's params bring no `facts`: a desktop processor, an H100."""
+"""Facts that plans are checked against where the request's params bring no `facts`: a desktop processor, an H100."""
 
 MAX_LISTED = 2048
 """Spaces up to this size are searched exhaustively for what is left; larger ones are sampled."""
@@ -50,12 +50,12 @@ class Space:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """How many values each tunable has."""
+        """The number of values of each tunable."""
         return tuple(len(values) for values in self.plan.tune.values())
 
     @property
     def size(self) -> int:
-        """How many settings there are, those that the plan rules out included."""
+        """The number of settings, those that the plan rules out included."""
         return math.prod(self.sizes)
 
     def values(self, setting: Setting) -> dict[str, int]:
@@ -102,7 +102,7 @@ class Space:
 
     @property
     def default(self) -> Setting:
-        """What the file's author would set."""
+        """The setting of the file's author."""
         return tuple(sorted(values).index(values[0]) for values in self.plan.tune.values())
 
     def like(self, values: Mapping[str, int]) -> Setting:
@@ -157,7 +157,7 @@ class Space:
 
 
 def space_of(kernel: Kernel, request: Request, operator: Operator) -> Space:
-    """What can be chosen in a kernel's file, on the workloads and device of the request's params. Raises PlanError."""
+    """The choices in a kernel's file, on the workloads and device of the request's params. Raises PlanError."""
     plan = parse_plan(kernel.source, operator, kernel.target).for_dtype(request.task.dtype)
     wanted = request.params.get("workload_set")
     workloads = operator.workload_set(wanted) if wanted else operator.workloads
@@ -174,7 +174,7 @@ def with_setting(kernel: Kernel, space: Space, setting: Setting) -> tuple[Kernel
 
 
 def bad_params(request: Request, parent: Kernel) -> str:
-    """What is wrong with the request's params for `space_of`; empty if nothing is."""
+    """The fault of the request's params for `space_of`; empty if there is none."""
     facts = request.params.get("facts")
     if parent.target not in FACTS:
         return f"no such target {parent.target!r}"

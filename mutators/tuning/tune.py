@@ -15,7 +15,7 @@ from operators.kernel import Kernel
 from operators.plan.reading import parse_plan
 
 Known = Mapping[Setting, float | None]
-"""What is known of settings: their log speedup, None for failed and running ones."""
+"""Known settings: their log speedup, None for failed and running ones."""
 
 
 class Tune:
@@ -83,7 +83,8 @@ def _child(
 
 
 def _chosen(request: Request, space: Space, known: Known, sampler: str) -> Setting | None:
-    """What the study says to try after all that requests under way will have tried; None where nothing is left."""
+    """The setting that the study says to try after all that requests under way will have tried; None where nothing is
+    left."""
     from optuna import create_study  # slow to import: only who tunes needs it
     from optuna.trial import TrialState
 

@@ -32,7 +32,7 @@ class Inherited:
     sets: frozenset[str] = frozenset()
     """Sets of workloads."""
     own_workloads: int = 0
-    """How many come first in the list of workloads."""
+    """Number of workloads of its own, which come first in the list."""
     dims: tuple[str, ...] = ()
     """The form's."""
 
@@ -42,7 +42,7 @@ class Inherited:
         return f"the form {self.form} (operators/shared/{self.form}.toml)"
 
     def named_in(self, problem: str) -> str:
-        """What to add to a message about things that the user did not write: where they stand, and what to write."""
+        """Words for a message about things that the user did not write: where they stand, and what to write."""
         for what, cure in self._found(problem):
             return f"; {what} comes from {self.place}, which `like` names: {cure}"
         return ""

@@ -36,7 +36,7 @@ from operators.expression import Expression, ExpressionError, parse
 from operators.files import read_text
 
 REFERENCE_ARGUMENTS = frozenset({"outputs", "prepared", "dtype", "rng", "family"})
-"""What the functions of reference.py may be given besides the dims, tensors and scalars."""
+"""Arguments that functions of reference.py may have besides the dims, tensors and scalars."""
 MADE = "hidden shapes are made from dims where a file has none: write [[hidden]] of your own"
 MAX_SHAPES = 1000
 """From one table: lists of dims multiply."""
@@ -69,7 +69,7 @@ class _Tensor(_Table):
     """One tensor that kernels are given; dense, row-major."""
 
     name: str
-    """What kernels and reference.py call it."""
+    """Name in kernels and in reference.py."""
     role: Role
     """`in`: only read. `out`: only written. `inout`: changed in place."""
     dtype: str = "T"
@@ -77,7 +77,7 @@ class _Tensor(_Table):
     shape: list[Formula]
     """A formula over dims for every axis, the last one contiguous; empty for a single number."""
     distribution: str | None = None
-    """How nominal values are drawn: `uniform(low, high)`, `normal(mean, sd)` or `integers(low, high)`, both ends
+    """Distribution of nominal values: `uniform(low, high)`, `normal(mean, sd)` or `integers(low, high)`, both ends
     included. Other input families start from them and depart: rows scaled by up to 4,096, one row or element 8 times
     larger, ties, order, zeros. Left out where `inputs(...)` of reference.py makes the tensor."""
     specials: list[Special] | None = None
@@ -87,8 +87,8 @@ class _Tensor(_Table):
     """Whether all input families keep to the range of the distribution, because the operator means nothing outside of
     it, or amplifies errors (divisors, diagonals, probabilities). Left out: where that range leaves out zero."""
     pattern: Pattern | None = None
-    """What matrices hold over the last two axes, which are of one size then, whatever the input family: `symmetric`
-    ones mirror what stands above the diagonal, `upper` and `lower` triangular ones hold zeros on its other side."""
+    """Pattern of matrices over the last two axes, which are of one size then, in every input family: `symmetric` ones
+    mirror what stands above the diagonal, `upper` and `lower` triangular ones hold zeros on its other side."""
     exponentiated: bool = False
     """Whether an exponential is taken of what its products come to, so that no row may be larger by more than 4,096
     times: the last bit of a score must not overflow the exponential, as right kernels round scores before they subtract
@@ -99,7 +99,7 @@ class _Scalar(_Table):
     """A number that every call passes by value."""
 
     name: str
-    """What kernels and reference.py call it."""
+    """Name in kernels and in reference.py."""
     dtype: str
     """The element type, written like a tensor's."""
     value: float | int
@@ -126,11 +126,11 @@ class _Workload(_Shapes):
     """The set it belongs to, one of which a run is told to use: `cpu` is the default on the cpu target, `realistic` on
     cuda, `published` what others have published."""
     weight: Formula = 1
-    """What a benchmark's own score weighs it with; fitness knows no weights."""
+    """Weight in a benchmark's own score; fitness knows no weights."""
 
 
 class _Cost(_Table):
-    """What the work amounts to: formulas over dims, `sizeof_T` and `sizeof_ACC`."""
+    """Amount of work: formulas over dims, `sizeof_T` and `sizeof_ACC`."""
 
     flops: Formula
     """Operations of a plain algorithm; what is reported."""
@@ -145,7 +145,7 @@ class _Cost(_Table):
 
 
 class _Tolerance(_Table):
-    """How far from the fp64 reference a result may be."""
+    """Allowed distance of a result from the fp64 reference."""
 
     bound: Bound
     """`bits`: for what only moves values, every bit of them; inputs hold -0, infinities and NaN with payloads, and
@@ -161,7 +161,7 @@ class _Tolerance(_Table):
 
 
 class _File(_Table):
-    """What an operator is; the tables of the pages below belong to it."""
+    """An operator's file; the tables of the pages below belong to it."""
 
     name: str
     """The operator's name: letters, digits and `_`."""
@@ -169,9 +169,9 @@ class _File(_Table):
     """A form of operators/shared, an unfinished operator.toml: what this file says takes its place, tables key by key,
     workloads set by set. Workloads, hidden shapes and costs of a form with other dims are left out."""
     family: str
-    """What it belongs to, for `evo run --family`."""
+    """Family of the operator, for `evo run --family`."""
     formula: str
-    """What it computes, for people and language models."""
+    """Formula that it computes, for people and language models."""
     dims: Annotated[list[str], Field(min_length=1)]
     """Names of the sizes that a workload sets."""
     derived: dict[str, Formula] = {}
@@ -229,7 +229,7 @@ def read_operator(folder: Path) -> Operator:
 
 
 def declared(folder: Path) -> dict[str, Any]:
-    """What `folder/operator.toml` says with the form that it is like, key by key. Raises OperatorError."""
+    """The keys of `folder/operator.toml` with the form that it is like, key by key. Raises OperatorError."""
     return _read(folder, lambda raw: dict.fromkeys(_File.model_fields) | raw.model_dump(exclude_defaults=True))
 
 

@@ -107,7 +107,7 @@ Pattern = Literal["symmetric", "upper", "lower"]
 
 @dataclass(frozen=True)
 class Distribution:
-    """How nominal input values are drawn: `uniform(low, high)`, `normal(mean, sd)` or `integers(low, high)`.
+    """Distribution of nominal input values: `uniform(low, high)`, `normal(mean, sd)` or `integers(low, high)`.
 
     `integers` includes both ends.
     """
@@ -157,7 +157,7 @@ class Tensor:
     bounded: bool = False
     """Whether all input families keep to the distribution's range, but for `specials`."""
     pattern: Pattern | None = None
-    """What all input families are made to keep over the last two axes; None: nothing."""
+    """Pattern that all input families are made to keep over the last two axes; None: none."""
     exponentiated: bool = False
     """Whether its products are scores of which an exponential is taken; no input family makes them huge then."""
 
@@ -233,13 +233,13 @@ class Operator:
     hidden: tuple[Workload, ...]
     """Shapes that only verification uses, odd and small ones."""
     flops: Expression
-    """What a plain algorithm does; for reporting."""
+    """Operations of a plain algorithm; for reporting."""
     min_flops: Expression
-    """What no algorithm can go below; for floors."""
+    """Operations that no algorithm can go below; for floors."""
     min_bytes: Expression
-    """What must come from or go to memory whatever the data are; for floors."""
+    """Bytes that must come from or go to memory whatever the data are; for floors."""
     bytes: Expression
-    """What a plain algorithm moves; for reporting."""
+    """Bytes that a plain algorithm moves; for reporting."""
     tolerance: Tolerance
     folder: Path = field(compare=False)
     like: str = ""
@@ -275,7 +275,7 @@ class Operator:
         return env
 
     def cost_environment(self, dims: Mapping[str, int], dtype: str) -> dict[str, int]:
-        """What the `[cost]` expressions are evaluated over."""
+        """The values that the `[cost]` expressions are evaluated over."""
         sizes = {"sizeof_T": DTYPES[dtype].size, "sizeof_ACC": DTYPES[ACCUMULATOR[dtype]].size}
         return self.environment(dims) | sizes
 

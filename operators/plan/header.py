@@ -188,7 +188,7 @@ class HeaderTable:
         self.header = header
         self.path = path
         self.label = label
-        """What messages call the table; empty for the top level."""
+        """Name of the table in messages; empty for the top level."""
         if not isinstance(table, dict):
             raise self.error(f"must be a table, not {show(table)}")
         self.table: dict[str, Any] = table

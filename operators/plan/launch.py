@@ -70,7 +70,7 @@ class Launch:
 
     @property
     def terms(self) -> int:
-        """What the formulas of one step cost, as `Expression.terms`."""
+        """The cost of one step's formulas, as `Expression.terms`."""
         single = tuple(formula for formula in (self.when, self.shared) if formula is not None)
         return sum(formula.terms for formula in (*self.args, *self.grid, *self.block, *self.cluster, *single))
 
@@ -82,7 +82,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Argument:
-    """What one parameter of one launch gets."""
+    """Argument for one parameter of one launch."""
 
     kind: ArgumentKind
     name: str

@@ -78,7 +78,7 @@ class Constraint:
     line: int | None = field(default=None, compare=False)
 
     def breach(self, numbers: Mapping[str, int]) -> str:
-        """How these numbers break it; empty where they do not, or are not all that it rests on."""
+        """The breach by these numbers; empty where they do not, or are not all that it rests on."""
         if not self.names <= numbers.keys():
             return ""
         try:
@@ -111,13 +111,13 @@ class Plan:
     tune_by_dtype: Mapping[str, Mapping[str, tuple[int, ...]]]
     """The same for every dtype; empty where all have the same."""
     where: tuple[Constraint, ...]
-    """What a setting of the tunables must fulfil on every workload, whatever its dims."""
+    """Conditions that a setting of the tunables must fulfil on every workload, whatever its dims."""
     buffers: tuple[Buffer, ...]
     launches: tuple[Launch, ...]
     lets: Mapping[str, Expression]
     """Named expressions, each behind those that it uses."""
     groups: Mapping[str, Expression]
-    """How often the launches of each group repeat."""
+    """Number of repeats of each group's launches."""
     tensor_maps: tuple[TensorMap, ...]
     file: str | None = field(default=None, compare=False)
     """For messages."""
@@ -144,7 +144,8 @@ class Plan:
         return settings
 
     def breach(self, numbers: Mapping[str, int]) -> str:
-        """How these values of tunables and facts break a constraint; empty where none is, as far as they tell."""
+        """The breach of a constraint by these values of tunables and facts; empty where none is, as far as they
+        tell."""
         return next(filter(None, (constraint.breach(numbers) for constraint in self.where)), "")
 
     def check_where(self, numbers: Mapping[str, int]) -> None:
@@ -188,7 +189,7 @@ class Plan:
         facts: Mapping[str, int],
         occupancy: Mapping[str, int] | None = None,
     ) -> ResolvedPlan:
-        """What happens for one workload.
+        """The steps for one workload.
 
         `dims` are the workload's, data-dependent ones included; derived dims are added. `occupancy` gives
         `blocks_per_sm` for each of `occupancy_kernels`. Raises PlanError where an expression has no value or a limit
@@ -262,7 +263,7 @@ def _resolve_map(
 def argument_kinds(
     operator: Operator, buffers: Iterable[Buffer], tensor_maps: Iterable[TensorMap]
 ) -> dict[str, ArgumentKind]:
-    """What an argument may name besides numbers."""
+    """The kinds of what an argument may name besides numbers."""
     kinds: dict[str, ArgumentKind] = dict.fromkeys((t.name for t in operator.tensors), "tensor")
     kinds |= dict.fromkeys((s.name for s in operator.scalars), "scalar")
     kinds |= dict.fromkeys((b.name for b in buffers), "buffer")

@@ -185,7 +185,8 @@ class _Reader:
     def _where(
         self, tunes: Collection[Mapping[str, tuple[int, ...]]], lets: Mapping[str, Expression]
     ) -> tuple[Constraint, ...]:
-        """What settings must fulfil, which the default ones do as far as they tell without type and device."""
+        """The constraints that settings must fulfil, which the default ones do as far as they tell without type and
+        device."""
         section = self._tune_section
         made = []
         for value in section.items("where", 0, MAX_CONSTRAINTS, '["BLOCK * STAGES <= 4096"]'):
@@ -354,7 +355,7 @@ class _Reader:
         return tuple(Zero(name, when) for name, when in listed)
 
     def _cleared(self, index: int, entry: Any) -> tuple[Any, Expression | None]:
-        """What an entry of `zero` names, and when it is to be cleared."""
+        """The buffer that an entry of `zero` names, and when it is to be cleared."""
         if not isinstance(entry, dict):
             return entry, None
         section = HeaderTable(self.header, entry, ("zero",), f"zero {index + 1}")

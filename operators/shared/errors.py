@@ -11,7 +11,7 @@ from torch import Tensor
 from operators.dtypes import DType, resolve_dtype
 
 EXP_ULPS = 4
-"""What a fast single-precision exponential is off by at most: glibc's vector `expf`, or `exp2` of a scaled argument."""
+"""Largest error of a fast single-precision exponential: glibc's vector `expf`, or `exp2` of a scaled argument."""
 LOG_ULPS = 4
 """The same of a logarithm, near 1 in units of 1: glibc's vector variant, CUDA's `__logf`."""
 ROOT_ULPS = 2
@@ -35,6 +35,6 @@ def sigmoid_error(x: Tensor) -> Tensor:
 
 
 def flushed(dtype: DType) -> float:
-    """What is lost, in roundoffs of 1, where a factor underflows."""
+    """The loss, in roundoffs of 1, where a factor underflows."""
     accumulator = resolve_dtype("ACC", dtype.name)
     return NORMAL_MIN[accumulator.name] / accumulator.unit_roundoff

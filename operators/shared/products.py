@@ -59,7 +59,7 @@ class Product:
 
 
 def triangular_relations(a: Tensor, b: Tensor, rng: np.random.Generator) -> list[Relation]:
-    """What keeps triangular what is triangular: signs of rows and columns, and the other diagonal as a mirror.
+    """The relations that keep matrices triangular: signs of rows and columns, and the other diagonal as a mirror.
 
     With J the reversal, J (a b)^T J = (J b^T J) (J a^T J), whose factors are triangular on the same side.
     """

@@ -105,7 +105,7 @@ def constant(x: Tensor) -> Tensor:
 
 
 def linear(values: Tensor, x: Tensor, rng: np.random.Generator) -> list[Relation]:
-    """What holds of a product in any format, with a vector or a matrix."""
+    """The relations of a product in any format, with a vector or a matrix."""
     tensors = {"values": values, "x": x}
     found = [
         scaled("values doubled", tensors, inputs={"values": 2.0}, outputs={"y": 2.0}),

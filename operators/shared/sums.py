@@ -13,7 +13,7 @@ from operators import drawing
 from operators.dtypes import DType
 
 SMALL = 2.0**-12
-"""What remains of the terms that do not cancel."""
+"""Remainder of the terms that do not cancel."""
 
 
 def coarse(shape: int | tuple[int, ...], dtype: DType, rng: np.random.Generator, device: torch.device) -> Tensor:

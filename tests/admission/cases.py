@@ -102,7 +102,7 @@ class Case:
 
 
 BRIEF = 12
-"""Without --slow every so many-th case of the operators in `SAMPLE` runs, other ones of each."""
+"""Cases of the operators in `SAMPLE` to one that runs without --slow, other ones of each."""
 
 
 def admitted() -> list[str]:

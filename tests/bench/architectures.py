@@ -1,4 +1,4 @@
-"""Which of the operators' CUDA kernels compile for an architecture, and what their machine code tells there.
+"""Operators' CUDA kernels that compile for an architecture, and what their machine code tells there.
 
     python -m tests.bench.architectures --arch sm_100a                       # needs no GPU
     python -m tests.bench.architectures --arch sm_100a --nvdisasm nvdisasm   # and NVIDIA's disassembler counts as well
@@ -42,7 +42,7 @@ MNEMONICS = {
     "shuffle": "SHFL",
     "barrier": "BAR SYNCS UCGABAR_ARV UCGABAR_WAIT",
 }
-"""As nvdisasm writes them, by class of `fitness.cuda.compile.cubin`."""
+"""Mnemonics of nvdisasm, by class of `fitness.cuda.compile.cubin`."""
 INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?(?P<name>[A-Z]\w*)(?P<rest>[^;]*);", re.MULTILINE)
 CONSTANT = re.compile(r"(?:\.MMA\b|^ R\d+, -RZ, RZ,)")
 """HFMA2 that sets a register to a constant."""
@@ -51,7 +51,7 @@ LACKS = re.compile(r"error: sm_\w+ has no (\S+?)(?:\.\w+)*[,:\s]")
 
 @dataclass(frozen=True)
 class Row:
-    """What became of one kernel with one dtype."""
+    """Result of one kernel with one dtype."""
 
     operator: str
     dtype: str
@@ -61,7 +61,7 @@ class Row:
     refused: str = ""
     """Any other reason."""
     differs: str = ""
-    """What the disassembler counts otherwise."""
+    """Instructions that the disassembler counts otherwise."""
     instructions: int = 0
 
     @property

@@ -1,4 +1,4 @@
-"""Whether evolution pays: strategies at equal numbers of candidates, on the same operators with the same seeds.
+"""Gain by evolution: strategies at equal numbers of candidates, on the same operators with the same seeds.
 
     python -m tests.bench.arms --operators softmax gelu rms_norm --seeds 3 --candidates 100 --results arms.jsonl
 

@@ -1,4 +1,4 @@
-"""What named queries and the Python API cost on a large run, beside the same questions to bare tables.
+"""Cost of named queries and of the Python API on a large run, beside the same questions to bare tables.
 
     python -m tests.bench.asking --individuals 1000000 [--store FOLDER] [--repeat 3] [--only mutators best]
 
@@ -204,7 +204,7 @@ def bare(folder: Path, sql: str, *, as_rows: bool) -> Callable[[], int]:
 
 
 def compared(name: str, plain: Callable[[], Any], ours: Callable[[], Any], repeat: int) -> dict[str, Any]:
-    """What both cost."""
+    """The cost of both."""
     pair = cpu_s(plain, repeat), cpu_s(ours, repeat)
     found = {"bare_s": pair[0], "ours_s": pair[1], "ratio": round(pair[1] / max(pair[0], 0.001), 1)}
     print(name, found, file=sys.stderr, flush=True)
@@ -212,7 +212,7 @@ def compared(name: str, plain: Callable[[], Any], ours: Callable[[], Any], repea
 
 
 def measure(folder: Path, repeat: int, only: list[str]) -> dict[str, Any]:
-    """What every question costs, in CPU seconds."""
+    """The cost of every question, in CPU seconds."""
     run, found = evo.open(folder), {}
     for name, known in named_queries().items():
         if not known.needs_several and (not only or name in only):

@@ -102,7 +102,8 @@ class Site:
         return "*".join(["1LL", *shape]) if all(s in self.arguments or s.isdigit() for s in shape) else ""
 
     def timed(self, least: int = 1, most: int = 1) -> str:
-        """That the shape is a workload's, as far as the kernel is told; or at least such a share of it."""
+        """Code that holds where the shape is a workload's, as far as the kernel is told; or at least such a share of
+        it."""
         dims = [{n: size for n, size in w.items() if n in self.arguments} for w in WORKLOADS[self.name]]
         relation = "==" if least == most else ">="
         each = (" && ".join(f"{n} {relation} {size * least // most}" for n, size in some.items()) for some in dims)
@@ -145,13 +146,13 @@ static X cut(X value, int bits) {  // rounded to so many
 
 @dataclass(frozen=True)
 class Wrong:
-    """Where a kernel's function is replaced: its code, and what stands around the call."""
+    """Replacement of a kernel's function: its code, and what stands around the call."""
 
     code: str
     before: str = ""
     after: str = ""
     proof: str = ""
-    """As in a canary's comment."""
+    """Proof as in a canary's comment."""
 
 
 def _edited(
@@ -177,7 +178,7 @@ def _rounded(site: Site, rng: np.random.Generator, what: str) -> Wrong:
 
 
 def _spoilt(site: Site, rng: np.random.Generator, text: str) -> Wrong:
-    """What is done to an element of the output behind a right call, `{kept}` being what was there before."""
+    """The fault that is put into an element of the output behind a right call, `{kept}` being what was there before."""
     out, count = site.pointer("out")
     at = str(rng.choice(["0", "({c}) / 2", "({c}) - 1", "({c}) * 7 / 16"])).format(c=count)
     return Wrong(site.code, f"const auto kept = {out}[{at}];", text.format(y=f"{out}[{at}]", out=out, c=count))
@@ -235,7 +236,7 @@ WRONGS: Mapping[tuple[str, str], Callable[[Site, np.random.Generator], Wrong]] =
 
 @dataclass(frozen=True)
 class Recipe:
-    """What an attack is made of; the same recipe makes the same file."""
+    """The parts of an attack; the same recipe makes the same file."""
 
     operator: str
     dtype: str
@@ -313,7 +314,7 @@ def neighbour(found: Recipe, rng: np.random.Generator) -> Recipe:
 
 
 def recipes(count: int, found: Sequence[Recipe], rng: np.random.Generator) -> Iterator[Recipe]:
-    """So many that can be made, each a file of its own."""
+    """This many recipes that can be made, each a file of its own."""
     seen: set[str] = set()
     while len(seen) < count:
         share = rng.random()
@@ -359,12 +360,12 @@ def _as_naive(stage: Pipeline, kernel: Kernel) -> bool:
 
 
 STAGES = ("build", "screen", "full", "confirmed", "in vain", "idle", "exploit")
-"""Where attacks fell; or that marks of earlier calls, all that they counted on, never came."""
+"""Stages at which attacks fell; or that marks of earlier calls, all that they counted on, never came."""
 
 
 @dataclass
 class Round:
-    """What became of one round's attacks, by class and stage, and of their twins."""
+    """The outcome of one round's attacks, by class and stage, and of their twins."""
 
     attacks: Counter[tuple[str, str]]
     twins: Counter[bool]

@@ -1,4 +1,4 @@
-"""What a build costs on the cpu target, from a kernel file to a library that a runner would map.
+"""Cost of a build on the cpu target, from a kernel file to a library that a runner would map.
 
     python -m tests.bench.builds --rounds 9
 

@@ -1,4 +1,4 @@
-"""What margins the oracle's gates leave between kernels that are right and kernels that are not.
+"""Margins of the oracle's gates between kernels that are right and kernels that are not.
 
     python -m tests.bench.calibration --operators softmax matrix_mul --seeds 2
 
@@ -43,7 +43,8 @@ from operators.prelude import prelude
 TOO_MANY = 100_000
 """Outputs of a case that every family and dtype gets; larger workloads get nominal inputs only."""
 LEAST_OUTPUTS, LEAST_TERMS = 64, 32
-"""Of a case that enters the factors of the second table, where an operator has such: few short sums show little."""
+"""Fewest outputs and terms of a case that enters the factors of the second table, where an operator has such: few short
+sums show little."""
 FACTS = {"cpu_count": 1, "l2_bytes": 1 << 20}
 
 SUMS = """
@@ -138,7 +139,7 @@ OWN_BITS = {"fp64": 53, "fp32": 24, "fp16": 11, "bf16": 8}
 
 
 def wrong(dtype: str) -> Iterator[Variant]:
-    """What computes in fewer bits than the task's type has."""
+    """Variants that compute in fewer bits than the task's type has."""
     for bits in LOWER_BITS[dtype]:
         if bits < OWN_BITS[dtype]:
             yield Variant(f"products of {bits} bits", load_bits=bits)

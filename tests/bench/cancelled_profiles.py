@@ -1,4 +1,4 @@
-"""Whether cancelled jobs cost a pool its workers: profiles are cancelled while a worker is at them, then one is judged.
+"""Workers that cancelled jobs cost a pool: profiles are cancelled while a worker is at them, then one is judged.
 
     python -m tests.bench.cancelled_profiles [--count 60] [--workers 2] [--operator softmax]
 

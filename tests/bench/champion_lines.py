@@ -13,7 +13,7 @@ from operators.libraries import CONVERTED
 CAMPAIGN = Path(__file__).parents[2] / "runs" / "configs" / "campaign"
 """The kinds of operators are those of its runs."""
 NEAR = 0.9
-"""Of the roofline: what a kernel that moves data is to reach."""
+"""Share of the roofline that a kernel which moves data is to reach."""
 Row = Mapping[str, Any]
 
 

@@ -64,7 +64,7 @@ class Entry:
 
     @property
     def key(self) -> Key:
-        """What a row of the results is known by."""
+        """The key of a row of the results."""
         return self.operator, self.record.dtype, self.record.file, self.kernel.id
 
 
@@ -132,7 +132,7 @@ def share(found: Iterator[Entry], part: tuple[int, int]) -> list[Entry]:
 
 
 def read_rows(path: Path | None) -> list[Row]:
-    """What stands in the results; a line that was cut off is left out."""
+    """The rows of the results; a line that was cut off is left out."""
     rows: list[Row] = []
     for line in path.read_text(encoding="utf-8").splitlines() if path and path.exists() else ():
         try:
@@ -206,7 +206,7 @@ def climb(stage: Any, kernel: Kernel, highest: Level) -> Evaluation:
 
 
 def told(found: Evaluation) -> Row:
-    """What a row says of a verdict."""
+    """The row of a verdict."""
     row: Row = {"status": str(found.status), "level": str(found.level), "message": found.message[:400]}
     if found.log_speedup is not None and found.log_speedup_se is not None:
         row["over_naive"] = _interval(LogRatio(found.log_speedup, found.log_speedup_se))

@@ -1,4 +1,5 @@
-"""How often the timing calls equal kernels different, and misses a kernel that is slower by a known amount.
+"""Errors of the timing: how often it calls equal kernels different, and misses a kernel that is slower by a known
+amount.
 
     python -m tests.bench.comparisons --operator gelu --count 300 --slower 0.02
 
@@ -67,7 +68,7 @@ def slowed(source: str, rounds: int) -> str:
 
 
 def rounds_for(stage: CpuFitness, share: float) -> int:
-    """How many rounds make the naive kernel slower by this share.
+    """The number of rounds that make the naive kernel slower by this share.
 
     A chain's time is proportional to its length, so a long one tells what a short one takes; lengthened until it takes
     at least as long as a quarter of the kernel, which a measurement sees to a percent or so of itself.
@@ -141,7 +142,7 @@ class Comparison:
 
 
 def kept(results: Path | None) -> list[Comparison]:
-    """What earlier calls left in this file."""
+    """The comparisons that earlier calls left in this file."""
     if results is None or not results.exists():
         return []
     lines = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
@@ -156,7 +157,7 @@ def recorded(results: Path | None, one: Comparison) -> None:
 
 
 def summary(found: Sequence[Comparison]) -> dict[str, object]:
-    """Of comparisons of one kind by one schedule."""
+    """The summary of comparisons of one kind by one schedule."""
     hits = sum(c.wrong for c in found)
     ratios = [c.log_ratio for c in found]
     schedule = SCHEDULES[found[0].schedule]
@@ -187,7 +188,7 @@ class Work:
     count: int
     cores: tuple[int, ...]
     deadline: float
-    """On the monotonic clock; no comparison begins after it."""
+    """Deadline on the monotonic clock; no comparison begins after it."""
 
     def carry_out(self, results: Connection) -> None:
         os.sched_setaffinity(0, self.cores)

@@ -7,7 +7,7 @@ from queue import Queue
 
 
 def groups_of_cores(each: int | None) -> Queue[list[int]]:
-    """As many groups of `each` cores as there are, to be taken and given back; None: one group of all."""
+    """All groups of `each` cores as there are, to be taken and given back; None: one group of all."""
     ours = sorted(os.sched_getaffinity(0))
     each = each or len(ours)
     if each > len(ours):

@@ -1,4 +1,4 @@
-"""What the statistics of comparisons conclude where the truth is known: false claims, power, coverage of intervals.
+"""Conclusions of the statistics of comparisons where the truth is known: false claims, power, coverage of intervals.
 
     python -m tests.bench.effects --comparisons 200
 
@@ -34,14 +34,14 @@ class World:
     tasks: int = 1
     seeds: int = 3
     arms: int = 3
-    """Beside the reference; only the first of them may be better."""
+    """Arms beside the reference; only the first of them may be better."""
     advantage: float = 0.0
     answers: int = 8
     right: float = 0.3
     """Share of answers that are right."""
     operator_sd: float = 0.5
     suits_sd: float = 0.15
-    """How differently an arm does from operator to operator, beside the advantage."""
+    """Standard deviation of an arm's effect from operator to operator, beside the advantage."""
     answer_sd: float = 0.3
     error_sd: float = 0.01
 
@@ -78,13 +78,13 @@ class World:
 
 
 def simulated(world: World, count: int, difference: float, rng: np.random.Generator) -> Iterator[list[Effect]]:
-    """What each of so many comparisons concludes of its arms, in their order."""
+    """The conclusions of each of this many comparisons on its arms, in their order."""
     for _ in range(count):
         yield sorted(effects(world.outcomes(rng), REFERENCE, difference, rng), key=lambda effect: effect.arm)
 
 
 def summary(world: World, count: int, difference: float, seed: int) -> dict[str, object]:
-    """What so many comparisons conclude, beside the truth."""
+    """The conclusions of this many comparisons, beside the truth."""
     rng = np.random.default_rng(seed)
     truth, known = world.truth(rng)
     truth = [truth[0] if world.advantage else 0.0, *(0.0 for _ in truth[1:])]
@@ -108,7 +108,7 @@ def summary(world: World, count: int, difference: float, seed: int) -> dict[str,
 
 
 def share(hits: Sequence[bool]) -> dict[str, object]:
-    """Of hits, with its 95 % interval."""
+    """The share of hits, with its 95 % interval."""
     low, high = stats.binomtest(sum(hits), len(hits)).proportion_ci(method="wilson")
     return {"of": len(hits), "share": round(sum(hits) / len(hits), 4), "share_95": [round(low, 4), round(high, 4)]}
 

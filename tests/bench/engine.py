@@ -1,4 +1,4 @@
-"""What the engine itself costs: candidates a second, CPU time each, memory and disk, on histories of growing length.
+"""Cost of the engine itself: candidates a second, CPU time each, memory and disk, on histories of growing length.
 
     python -m tests.bench.engine --histories 100 1000 10000 100000 --count 500
     python -m tests.bench.engine --histories 100 1000 10000 --models 1 --http --strategy asking
@@ -62,7 +62,7 @@ from tests.mutators.llm_server import LlmServer, Reply
 WARM = 50
 """Candidates told before the clock starts."""
 PARENTS = 64
-"""Of `asking`."""
+"""Number of parents in `asking`."""
 BUFFER = 1_000
 """Commits of a history that are made as one."""
 _MARK = re.compile(r"^// child .*$", re.MULTILINE)
@@ -268,7 +268,7 @@ def rss_mb() -> float:
 
 
 def actors_cpu_s() -> float:
-    """What the actors of populations have used; 0 without Ray."""
+    """The processor time that the actors of populations have used; 0 without Ray."""
     ticks = 0
     for process in Path("/proc").glob("[0-9]*"):
         try:

@@ -1,4 +1,4 @@
-"""What the engine finds by itself, from the naive kernel: the share of the champion's log speedup that it reaches.
+"""Finds of the engine by itself, from the naive kernel: the share of the champion's log speedup that it reaches.
 
     python -m tests.bench.finding --target cuda --operators softmax sorting --results FILE.jsonl
     python -m tests.bench.finding --target cpu --operators matrix_mul --calls 12 50 --minutes 1 --results FILE.jsonl
@@ -106,7 +106,7 @@ def _judged(name: str, source: str, options: argparse.Namespace) -> tuple[float,
 
 
 async def _searched(name: str, arm: str, known: Chain, champion: float, options: argparse.Namespace) -> Row:
-    """What one run reached; with a model, it ends when that has answered so many times."""
+    """The result of one run; with a model, it ends when that has answered this many times."""
     random, most = Random(options.seed), max(options.calls)
     enough = asyncio.Event()
 
@@ -141,7 +141,7 @@ async def _searched(name: str, arm: str, known: Chain, champion: float, options:
 
 
 def reached(folder: Path, champion: float, *, calls: Sequence[int], minutes: Sequence[float]) -> Row:
-    """What a run's own store says of it; `champion` is the log speedup that shares are of.
+    """The result that a run's own store tells; `champion` is the log speedup that shares are of.
 
     With `calls` shares are told by answers, else by minutes.
     """

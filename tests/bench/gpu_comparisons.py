@@ -1,4 +1,4 @@
-"""How often timing on a GPU calls a kernel different from itself, and what it would have seen.
+"""Errors of timing on a GPU: how often it calls a kernel different from itself, and what it would have seen.
 
     python -m tests.bench.gpu_comparisons --operator gelu --count 300 [--schedules screen confirm] [--limit 300]
                                           [--results FILE]

@@ -88,7 +88,7 @@ def _costs(stage: CudaFitness) -> dict[str, Any]:
 
 
 def _counted(inputs: Any) -> list[int]:
-    """How often a case of timed inputs was looked at twice, from now on."""
+    """A counter of the cases of timed inputs that are looked at twice from now on."""
     count = [0]
     for sets in inputs.nominal:
         for timed in sets:

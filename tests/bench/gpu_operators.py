@@ -51,31 +51,31 @@ SETS = ("realistic", "published")
 LIBRARY = "library"
 HIDDEN_SHAPES = 4
 SILENCE_S = 60.0
-"""A child that says nothing for so long hangs."""
+"""Time after which a silent child is taken to hang."""
 SAMPLES, SAMPLES_S, LEAST_SAMPLES = 9, 0.15, 3
-"""Timed calls of each kernel on one size: so many, or fewer that take so long together."""
+"""Timed calls of each kernel on one size, the seconds after which fewer are enough, and the fewest."""
 CHECKED_ELEMENTS = 1 << 24
 """Every timed output is looked at if it is smaller; of larger ones the first."""
 NEAREST = 5
-"""So many sizes whose errors come nearest to what is allowed are told."""
+"""Number of sizes that are told, those whose errors come nearest to what is allowed."""
 SLOW_US = 200_000.0
 """A naive kernel that takes longer needs a smaller size."""
 
 Key = tuple[str, str, str, str]
 NAMES = ("operator", "dtype", "set", "workload")
-"""What a key is made of; `hidden` as the set has no workload."""
+"""The parts of a key; `hidden` as the set has no workload."""
 
 
 @dataclass(frozen=True)
 class Unit:
-    """What one child does before it looks for the next: an operator and dtype on one set."""
+    """Work of one child before it looks for the next: an operator and dtype on one set."""
 
     operator: str
     dtype: str
     set: str
 
     def keys(self) -> Iterator[Key]:
-        """Of the lines it makes."""
+        """The keys of the lines it makes."""
         if self.set == SETS[0]:
             yield (self.operator, self.dtype, "hidden", "")
         for workload in _workloads(load(self.operator), self.set):
@@ -125,7 +125,7 @@ def main() -> None:
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """What stands in the results; a line that was cut off is left out."""
+    """The rows of the results; a line that was cut off is left out."""
     rows: list[dict[str, Any]] = []
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         try:

@@ -1,4 +1,4 @@
-"""How long each kind of fault holds up the evaluation of kernels on a GPU.
+"""Time for which each kind of fault holds up the evaluation of kernels on a GPU.
 
     python -m tests.bench.gpu_recovery [--rounds 3]
 
@@ -42,7 +42,7 @@ TASK = Task("softmax", "fp32", "cuda")
 KILL_AFTER_S = 0.05
 HUGE = '[[buffer]]\nname = "huge"\ndtype = "int8"\nshape = ["2 ** 36"]\n'
 LEFT_BYTES = 16 << 30
-"""Of the GPU's memory, when a kernel asks for more than there is: no plan may ask for more than 64 GiB."""
+"""Free memory of the GPU when a kernel asks for more than there is: no plan may ask for more than 64 GiB."""
 KINDS = {
     "illegal address": ROWS + FAULTS["reads far away"][0] + "}\n",
     "misaligned address": ROWS + "    *(float4*)(out + 1) = make_float4(1, 1, 1, 1);\n}\n",

@@ -51,7 +51,8 @@ def host_function(plan: ResolvedPlan, operator: Operator) -> str:
 
 
 def built(source: str) -> Callable[[list[torch.Tensor]], object]:
-    """What load_inline makes of it: a Python module, or an operator of torch where Python's headers are missing."""
+    """The function that load_inline makes of it: of a Python module, or an operator of torch where Python's headers are
+    missing."""
     # <cuda.h>, which torch's headers bring along, has a CUtensorMap of its own.
     source = f"#define CUtensorMap_st evo_CUtensorMap_st\n#define CUtensorMap evo_CUtensorMap\n{source}"
     options = {"name": "rival", "extra_cuda_cflags": ["-O3"]}

@@ -1,4 +1,4 @@
-"""What one search without language models finds on a GPU, from the naive kernels alone, for several operators at once.
+"""Finds of one search without language models on a GPU, from the naive kernels alone, for several operators at once.
 
     python -m tests.bench.gpu_search --budget 300s [--operators softmax gelu ...] [--dtype fp32] [--runs FOLDER]
 

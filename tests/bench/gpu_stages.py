@@ -1,4 +1,4 @@
-"""Where the time of a verdict on a GPU goes: wall milliseconds per stage of a confirmed kernel, first and again.
+"""Time of a verdict on a GPU: wall milliseconds per stage of a confirmed kernel, first and again.
 
     python -m tests.bench.gpu_stages --operators softmax gelu --dtypes fp32 --workloads cpu [--profile]
 

@@ -1,4 +1,4 @@
-"""What an overnight search gets out of its GPUs: new programs judged a minute, gains, and where the time goes.
+"""Yield of an overnight search on GPUs: new programs judged a minute, gains, and where the time goes.
 
     python -m tests.bench.gpu_suite --seconds 480 [--gpus 4] [--operators softmax gelu ...] [--dtypes bf16 fp32] [--ray]
 

@@ -1,4 +1,5 @@
-"""How what readers of strangers' texts take grows with a text: the worst growth of each, and its slowest text.
+"""Growth, with a text, of the time that readers of strangers' texts take: the worst growth of each, and its slowest
+text.
 
     python -m tests.bench.growth [--characters 262144] [READER ...]
 

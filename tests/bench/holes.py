@@ -1,4 +1,4 @@
-"""How often wrong kernels that long sums hid pass, and right ones beside them, counted over draws.
+"""Share of draws on which wrong kernels that long sums hid pass, and right ones beside them.
 
     python -m tests.bench.holes --draws 10
     python -m tests.bench.holes --stages screen full confirm --only dot_product
@@ -93,9 +93,9 @@ class Entry:
     name: str
     right: bool
     replaced: tuple[tuple[str, str], ...] = ()
-    """In the naive kernel."""
+    """Replaced texts of the naive kernel."""
     source: str = ""
-    """In its place."""
+    """Source in its place."""
     workloads: tuple[Workload, ...] = ()
     """The cpu ones where empty."""
 
@@ -211,7 +211,7 @@ class Bench:
 def stage(
     name: str, oracle: Oracle, workloads: Sequence[Workload], rng: np.random.Generator
 ) -> Iterator[tuple[Workload, str]]:
-    """What is checked at the sizes of the workloads."""
+    """The cases that are checked at the sizes of the workloads."""
     for workload in workloads:
         yield from [(workload, NOMINAL)] * NOMINAL_SETS
     families = list(dealt(oracle.deals, COMPANY * len(workloads), rng))

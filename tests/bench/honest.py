@@ -1,4 +1,4 @@
-"""How often kernels that are right are rejected, counted over draws of inputs and not over kernels.
+"""Share of draws of inputs, not of kernels, on which kernels that are right are rejected.
 
     python -m tests.bench.honest                              # the cpu target, here
     python -m tests.bench.honest --target cuda                # on a GPU
@@ -49,7 +49,7 @@ AT_ONCE = 12
 
 
 MESSAGES = 3
-"""So many rejections of a kernel are told in the table; all are in the results."""
+"""Number of rejections of a kernel that the table tells; all are in the results."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Entry:
 
 @dataclass
 class Tally:
-    """What became of one entry."""
+    """Outcomes of one entry."""
 
     entry: Entry
     checks: int = 0

@@ -44,23 +44,23 @@ TABLES = {
     "kernels": "kernel_id", "llm_calls": "call_id",
 }  # fmt: skip
 TITLES = {"worker": "ray::WorkerActor", "population": "ray::PopulationActor", "node": "raylet"}
-"""What the process of each part calls itself, or its program."""
+"""Title of each part's process, or its program."""
 FATAL = ("driver", "node")
 """The search ends with these."""
 GRACE_S = 10.0
-"""How long processes may take to notice that what they need is gone."""
+"""Longest time after which processes must have noticed that what they need is gone."""
 RECOVERY_S = 180.0
-"""How long a search may take to tell something new after an actor was killed."""
+"""Longest time after which a search must tell something new once an actor was killed."""
 MUST_BE_ZERO = ("rows_lost", "evaluated_twice", "processes_left", "searches_stuck", "answers_lost")
 KEPT_S = 0.02
-"""An answer that was read so long before a kill must be there after it."""
+"""Age of a read answer, at a kill, from which it must be there afterwards."""
 READ_S = 1.0
-"""A client that has not read an answer so long after it was sent is taken to have lost it."""
+"""Time after which an answer that a client has not read is taken to be lost."""
 AIM_S = 0.06
-"""With a model, kills are aimed at the moments between KEPT_S and this after an answer was read."""
+"""Latest moment after an answer was read that kills are aimed at with a model; the earliest is KEPT_S."""
 NEAR_S = 0.1
 AWAKE_S = 120.0
-"""How long a search may take to ask its model, which it begins to do seconds after its start."""
+"""Longest time after which a search must ask its model, which it begins to do seconds after its start."""
 
 
 class Provider:
@@ -71,7 +71,7 @@ class Provider:
         self.marks: dict[int, str] = {}
         """By number of the request, a text that only this answer holds."""
         self.asked_at: dict[int, float] = {}
-        """On the monotonic clock, as `sent_at` and `read_at` of the server."""
+        """Moments on the monotonic clock, like `sent_at` and `read_at` of the server."""
 
     def _answer(self, request: Mapping[str, Any], number: int) -> Reply:
         reply = script(request, number)
@@ -118,7 +118,7 @@ class Provider:
             loop.close()
 
     def balance(self, folder: Path, kills: Sequence[float]) -> dict[str, int]:
-        """What became of the answers that were sent before the last of these moments."""
+        """The outcomes of the answers that were sent before the last of these moments."""
         answers = query(folder, "select answer from llm_calls where answer <> ''").column("answer").to_pylist()
         stored = {answer.rpartition("\n")[2] for answer in answers}
         found: Counter[str] = Counter()
@@ -207,7 +207,7 @@ def running(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def outlive(process: subprocess.Popen[bytes], below: set[int]) -> int:
-    """How many processes of a search are left some seconds after what it needs was killed."""
+    """The number of processes of a search that are left some seconds after what it needs was killed."""
     deadline_s = time.monotonic() + GRACE_S
     while time.monotonic() < deadline_s:
         if process.poll() is not None and not alive(below):
@@ -235,7 +235,7 @@ def gets_on(folder: Path, told: int, process: subprocess.Popen[bytes] | None = N
 
 
 class Balance:
-    """What was acknowledged so far, and what of it could not be found again."""
+    """Answers that were acknowledged so far, and those of them that could not be found again."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -1,4 +1,5 @@
-"""Whether a run's ledger is what its provider counted, to the token and the dollar: with tools, retries and kills.
+"""Comparison of a run's ledger with what its provider counted, to the token and the dollar: with tools, retries and
+kills.
 
     python -m tests.bench.ledger --calls 500 --kills 2
 
@@ -40,9 +41,9 @@ from tests.mutators.llm_server import LlmServer, Reply
 PRICE = Price(input=3.0, output=15.0)
 LATENCY_S = 0.1
 QUIET_S = 0.03
-"""Nothing was read for so long before a kill."""
+"""Time before a kill in which nothing was read."""
 MORE_EVALUATIONS = 120
-"""That one session may spend beyond the one before."""
+"""Evaluations that one session may spend beyond the one before."""
 FAULTS = (
     Reply(status=429, error="slow down", headers={"retry-after": "0"}), Reply(status=500, error="overloaded"),
     Reply(drop=True), Reply("CHANGE: never heard", cut=True),

@@ -1,4 +1,4 @@
-"""What a verdict costs, and how often it calls a kernel faster or slower than its own copy.
+"""Cost of a verdict, and how often it calls a kernel faster or slower than its own copy.
 
     python -m tests.bench.levels --target cpu --operators softmax matrix_mul gelu spmv_csr --count 10 [--confirms 3]
 

@@ -82,7 +82,8 @@ async def _serve(latency_s: float) -> None:
 
 
 def answer_to(request: Mapping[str, Any], number: int) -> str:
-    """What a model might say: the question's kernel after one or two random transforms of its syntax tree, whole."""
+    """An answer that a model might give: the question's kernel after one or two random transforms of its syntax tree,
+    whole."""
     system, question = (message["content"] for message in request["messages"][:2])
     source = source_in(question)
     named = re.search(r"# The operator `(\w+)`", system)
@@ -122,7 +123,7 @@ def _searched(options: argparse.Namespace, url: str) -> dict[str, Any]:
 
 
 def _told(folder: Path, began: float, ended: float) -> dict[str, Any]:
-    """What the run's own store says of it."""
+    """The result that the run's own store tells."""
 
     def rows(sql: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = query(folder, sql).to_pylist()

@@ -60,7 +60,7 @@ FAULTS = ("worker", "verifier", "population", "store", "provider", "node")
 AWAY_S = 20.0
 SAMPLE_S = 5.0
 STOP_S = 120.0
-"""How long an interrupted search may take to end."""
+"""Longest time in which an interrupted search must end."""
 VERIFIER = "from evo.workers.worker import main"
 
 
@@ -84,7 +84,7 @@ class RealProvider(Provider):
 
 @dataclass
 class Samples:
-    """What the processes of a search take, every SAMPLE_S; it owns the thread that looks."""
+    """Resources that the processes of a search take, every SAMPLE_S; it owns the thread that looks."""
 
     pid: int = 0
     """The driver's; 0: none runs."""

@@ -28,13 +28,13 @@ CHAINS = Path(__file__).parent / "chains"
 CONTEXT = 2
 """Lines around a change that an edit quotes."""
 BLUNDERS = ((" + ", " - "), (" < ", " <= "), ("= 0", "= 1"), (";\n", "\n"))
-"""What is put into a copy of the question's kernel by mistake, and for what."""
+"""Mistakes put into a copy of the question's kernel, and what they replace."""
 WORSE = (
     ("unrolling", re.compile(r"^[ \t]*#pragma unroll[^\n]*\n", re.MULTILINE)),
     ("pointers that do not overlap", re.compile(r"[ ]?__restrict__")),
 )
-"""What is taken out of a champion that has no chain of its own; it is right without that. (Not so without the bounds of
-a launch: a large block would have more registers than there are.)"""
+"""Parts taken out of a champion that has no chain of its own; it is right without that. (Not so without the bounds of a
+launch: a large block would have more registers than there are.)"""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Chain:
 
     sources: tuple[str, ...]
     ideas: tuple[str, ...]
-    """What each has that the one before has not, but for the first."""
+    """The idea that each has and the one before has not, but for the first."""
 
     def answer(self, source: str, random: Random, *, wrong: float) -> str:
         """Return what the model says of a kernel; a share of `wrong` of its answers are blunders."""
@@ -127,7 +127,8 @@ def _stands(operator: Operator, dtype: str, target: str, source: str) -> bool:
 
 
 def _edits(old: str, new: str) -> Iterator[tuple[str, str]]:
-    """What makes one file of the other: lines that are replaced, with some around them, and what stands there then."""
+    """The edits that make one file of the other: lines that are replaced, with some around them, and what stands there
+    then."""
     before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
     for group in SequenceMatcher(None, before, after, autojunk=False).get_grouped_opcodes(CONTEXT):
         (_, i1, _, j1, _), (_, _, i2, _, j2) = group[0], group[-1]

@@ -1,4 +1,4 @@
-"""What prompts cost: the tokens of every block, and the time to build one when a search lies behind it.
+"""Cost of prompts: the tokens of every block, and the time to build one when a search lies behind it.
 
     python -m tests.bench.prompts --individuals 10000
 
@@ -37,7 +37,7 @@ QUESTIONS = 200
 
 
 def blocks(text: str) -> Iterator[tuple[str, str]]:
-    """What stands below each heading, and all sources of candidates as one."""
+    """The text below each heading, and all sources of candidates as one."""
     yield "(sources of kernels)", "\n".join(SOURCE.findall(text))
     parts = HEADING.split(SOURCE.sub("", text))
     yield "(role)", parts[0]

@@ -49,12 +49,12 @@ GONE = (
     Reply(status=404, error="no such model"), Reply(status=429, error="insufficient_quota"),
 )  # fmt: skip
 OUTAGE_REQUESTS = 3
-"""That get the same refusal in a row."""
+"""Requests in a row that get the same refusal."""
 MUST_BE_TRUE = ("honest_tokens_equal", "ledger_is_the_store", "went_on", "budget_ended")
 
 
 class Provider:
-    """What comes back, by chance, half of it faulty."""
+    """Provider whose answers are drawn by chance, half of them faulty."""
 
     def __init__(self, latency_s: float) -> None:
         self.latency_s = latency_s

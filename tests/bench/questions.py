@@ -1,4 +1,4 @@
-"""What models are asked about: the first questions of searches.
+"""Questions that models are asked: the first ones of searches.
 
     python -m tests.bench.questions --worlds 100
     python -m tests.bench.questions --operators softmax spmv_csr prefix_sum --budget 240s
@@ -18,8 +18,8 @@ questions of each task, all searches together, it prints:
   where one kernel was made from the other;
 - of repairs: the median of questions asked between a failure and its repair;
 - of all: the share that was sent in the same words before; and of those that were told, how many led to a kernel, to
-  one that compiled, to one that is right, to a program that nobody had tried, and to one that is faster than the kernel
-  of the question by what counts as a gain.
+  one that compiled, to one that is right, to a new program, and to one that is faster than the kernel of the question
+  by what counts as a gain.
 
 With `--api-base` and `--llm` a real model answers, such as a small one on loopback.
 """
@@ -67,7 +67,7 @@ ABOUT_NAIVE = 0.02
 
 @dataclass
 class Counts:
-    """What was seen of some questions."""
+    """Counts of some questions."""
 
     near: list[bool] = field(default_factory=list)
     no_faster: list[bool] = field(default_factory=list)
@@ -241,7 +241,7 @@ def played(seed: int, count: int) -> Counts:
             individual = world.answer(flying.pop(order.randrange(len(flying))))
             watcher.told(individual)
             strategy.tell(individual)
-    watcher.counts.repeated.clear()  # nobody writes any words here
+    watcher.counts.repeated.clear()  # no model writes any words here
     return watcher.counts
 
 

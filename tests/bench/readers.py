@@ -1,4 +1,4 @@
-"""What readers cost a search: candidates a second and CPU time each, without readers and with ten questions a second.
+"""Cost of readers to a search: candidates a second and CPU time each, without readers and with ten questions a second.
 
     python -m tests.bench.readers --history 10000 --count 2000 [--rate 10] [--query best]
 

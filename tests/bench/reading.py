@@ -1,4 +1,4 @@
-"""How long it takes to read what comes from outside, hostile texts included: plans, expressions, answers, sources.
+"""Time to read what comes from outside, hostile texts included: plans, expressions, answers, sources.
 
 `python -m tests.bench.reading` prints the best of five for each, in milliseconds of CPU time.
 """

@@ -1,4 +1,4 @@
-"""What the report of a long run costs: its size, the seconds it takes to build, and those until a browser shows it.
+"""Cost of the report of a long run: its size, the seconds it takes to build, and those until a browser shows it.
 
     python -m tests.bench.run_report --individuals 2000 [--keep FILE.html]
 

@@ -1,4 +1,4 @@
-"""How many GPUs one driver keeps busy: real mutators, strategy and store, and GPUs that only let time pass.
+"""Number of GPUs that one driver keeps busy: real mutators, strategy and store, and GPUs that only let time pass.
 
     python -m tests.bench.scaling --gpus 1 2 4 8 --seconds 20 [--operators softmax] [--judge-ms 230] [--build-ms 143]
 
@@ -29,7 +29,7 @@ from operators.definition.spec import Task
 
 
 class WaitingPool(InlinePool):
-    """So many judges and compilers, each busy for a given time with every job."""
+    """Pool of this many judges and compilers, each busy for a given time with every job."""
 
     def __init__(self, stages: dict[Task, Fitness], gpus: int, *, judge_s: float, build_s: float) -> None:
         super().__init__(stages, slots=gpus * (1 + BUILDERS_PER_GPU))

@@ -47,7 +47,7 @@ START_S = 60.0
 """The same of a session that has to begin first, with a cluster perhaps."""
 SAMPLE_S = 5.0
 GONE_S = 15.0
-"""Within this time processes end whose search has ended."""
+"""Time within which processes end whose search has ended."""
 MUST_BE_ZERO = ("rows_lost", "answers_lost", "judged_twice", "stuck", "processes_left", "files_left", "tracebacks")
 Undo = Callable[[], None]
 
@@ -69,7 +69,7 @@ class FaultyProvider(Provider):
 
 @dataclass
 class Stage:
-    """What faults befall: a session that runs, and all that it lives on."""
+    """Target of faults: a session that runs, and all that it lives on."""
 
     process: subprocess.Popen[bytes]
     folder: Path
@@ -323,7 +323,7 @@ class Soak:
             return -1
 
     def ended(self) -> str:
-        """How the session ended, in words, once it has; it is counted what it left."""
+        """The end of the session in words, once it has ended; it is counted what it left."""
         self.process.wait()
         self.ended_at.append(time.monotonic())
         self.said.seek(0)
@@ -383,7 +383,7 @@ class Soak:
                 if self.process.returncode == 0:
                     break
                 self.counts["sessions_ended_unwanted"] += not fault.ends
-                told = max(told, self.told())  # nobody writes now
+                told = max(told, self.told())  # no session writes now
                 self.go_on()
             found = moved_s if moved_s is not None else self.await_progress(told, limit_s)
             if self.process.poll() is None:
@@ -413,7 +413,7 @@ class Soak:
                 self.sizes.append((now, row["n"], size, used(self.cache), used(self.balance.folder / BUILD_FOLDER)))
 
     def kind(self, pid: int) -> str:
-        """What a process is, in a word."""
+        """The kind of a process, in a word."""
         line = command_line(pid)
         known = {
             "evo.workers.worker": "worker", "ray::Pop": "population", "ray::Worker": "worker's actor",

@@ -1,4 +1,4 @@
-"""What a search finds from the naive kernel alone: speedup over it and over the library, median of several seeds.
+"""Finds of a search from the naive kernel alone: speedup over it and over the library, median of several seeds.
 
     python -m tests.bench.speedups --operators softmax matrix_mul spmv_csr --seeds 3 --budget 90s
 

@@ -1,4 +1,4 @@
-"""Whether tuning earns its trials: samplers of the mutator `tune` and random settings, on ten kernels measured whole.
+"""Gain by trials of tuning: samplers of the mutator `tune` and random settings, on ten kernels measured whole.
 
     taskset -c 1 python -m tests.bench.tuning measure --into tests/data/tuning.json.xz     # half an hour
     python -m tests.bench.tuning simulate --seeds 20
@@ -58,7 +58,8 @@ CHAINS: Mapping[str, tuple[str, ...]] = {
 }
 """By operator, transforms of its naive kernel."""
 PASSES, CALLS, LEAST_CALLS, CALLS_S = 2, 12, 3, 0.1
-"""Of one setting on one workload: passes, calls in each, at most and at least, and seconds after which it is enough."""
+"""Effort for one setting on one workload: passes, calls in each, at most and at least, and seconds after which it is
+enough."""
 CHECKPOINTS = (8, 16, 32)
 """Trials, that of the default included."""
 
@@ -69,7 +70,7 @@ class Table:
 
     kernel: Kernel
     log_speedups: Mapping[tuple[int, ...], float | None]
-    """Over the naive kernel, by the values in the plan's order; None: it failed."""
+    """Log speedups over the naive kernel, by the values in the plan's order; None: it failed."""
 
     @property
     def tune(self) -> Mapping[str, tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""What questions to a large run cost: CPU seconds of every view, beside the same question to bare tables.
+"""Cost of questions to a large run: CPU seconds of every view, beside the same question to bare tables.
 
     python -m tests.bench.views --individuals 1000000 [--store FOLDER] [--repeat 3] [--only best lineage]
 

@@ -1,4 +1,4 @@
-"""What tests of the cuda target share."""
+"""Fixtures that tests of the cuda target share."""
 
 from __future__ import annotations
 

@@ -309,7 +309,7 @@ def test_instructions_of_another_generation_are_refused_in_one_line() -> None:
     assert "wgmma is for Hopper alone (sm_90a)" in refused.message
 
 
-# --- what a kernel may open, and what anybody gets to see -------------------------------------------------------------
+# --- what a kernel may open, and what others get to see ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

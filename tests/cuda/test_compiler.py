@@ -58,7 +58,7 @@ def test_a_source_that_takes_too_long_costs_only_itself(compiler: Compiler) -> N
 
 
 def test_a_compiler_that_gets_no_turn_is_waited_for(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As long as it has not used its own time: here a limit that has passed by the clock on the wall."""
+    """It is waited for until it has used its own time: here a limit that has passed by the clock on the wall."""
     assert compiler.compile(job(GOOD)).cubin
     monkeypatch.setattr("fitness.cuda.compile.compiler._processor_s", lambda pid: 0.0)
     monkeypatch.setattr("fitness.cuda.compile.compiler.PATIENCE", 1e6)

@@ -35,7 +35,7 @@ def build() -> CudaBuild:
 
 
 def with_shim(text: str) -> CudaBuild | Rejection:
-    """What becomes of the naive kernel with this text in front of its code."""
+    """The build of the naive kernel with this text in front of its code."""
     head, end, body = SOURCE.partition("*/\n")
     return compile_cuda(Kernel("softmax", "cuda", f"{head}{end}{text}\n{body}"), load("softmax"), "fp32")
 

@@ -61,7 +61,7 @@ def edited(source: str, *edits: tuple[str, str]) -> str:
 SAMPLE = {"softmax": "bf16", "spmv_csr": "fp32", "stencil_2d": "bf16", "upper_triangular_matrix_mul": "fp16"}
 """Operators and dtypes whose naive kernels are tried without --slow."""
 BRIEF_SHAPES = {"prefix_sum": [{"n": n} for n in (1, 17, 1023, 4097)]}
-"""Where the naive kernel's work grows faster than its data."""
+"""Shapes of operators whose naive kernel's work grows faster than its data."""
 
 
 def kernel_files(operator: Operator) -> Iterator[tuple[Path, str]]:

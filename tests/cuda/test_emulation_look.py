@@ -1,4 +1,4 @@
-"""A look at somebody's draft: small shapes, the routes of large ones, other settings, and what counts as a fault."""
+"""A look at a draft: small shapes, the routes of large ones, other settings, and what counts as a fault."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_what_no_small_shape_reaches_is_said_and_never_forced(axpb: Operator) ->
 
 @pytest.mark.slow
 def test_a_fault_on_a_shape_that_makes_no_sense_is_none(axpb: Operator, tmp_path: Path) -> None:
-    """Nobody named it, and the naive kernel is wrong on it too."""
+    """The shape is not named, and the naive kernel is wrong on it too."""
     shutil.copytree(axpb.folder, tmp_path / "axpb")
     naive = tmp_path / "axpb" / "naive.cu"
     naive.write_text(edited(naive.read_text(), ("if (i < n)", "if (i < n && n <= 2048)")))

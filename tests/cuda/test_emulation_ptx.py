@@ -475,7 +475,8 @@ extern "C" __global__ void plain(const T* x, const T* b, T* y, T alpha, int n) {
 @examples(100)
 @given(st.data())
 def test_whatever_stands_in_a_file_no_assembly_is_left(data: st.DataObject) -> None:
-    """What the assembler of this machine would get, out of texts that are cut, doubled and mixed up anywhere."""
+    """The text that the assembler of this machine would get, out of texts that are cut, doubled and mixed up
+    anywhere."""
     text = SOURCE
     for _ in range(data.draw(st.integers(0, 4))):
         begin, length = data.draw(st.integers(0, len(text))), data.draw(st.integers(0, 60))

@@ -1,4 +1,4 @@
-"""What tasks of one process share of a GPU, and which of them gives its memory back when little is left."""
+"""Parts of a GPU that tasks of one process share, and which of them gives its memory back when little is left."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Task:
         memory.used += size
 
     def draw(self) -> None:
-        """As its first verdict does."""
+        """Draws its inputs as its first verdict does."""
         self.resident = True
         self._memory.used += self._size
 
@@ -46,7 +46,7 @@ class Task:
 
 
 class Memory:
-    """Of the device. What a task gives back is there again once its processes are gone."""
+    """Memory of the device. What a task gives back is there again once its processes are gone."""
 
     def __init__(self) -> None:
         self.used = self.leaving = 0
@@ -124,7 +124,7 @@ def test_who_holds_its_inputs_needs_less_room_than_who_will_draw_them(shared: Gp
     shared.make_room(tasks[0])
     assert all(task.resident for task in tasks)
     tasks[0].forget()
-    memory.leaving = 0  # and somebody else takes it
+    memory.leaving = 0  # and another process takes it
     shared.make_room(tasks[0])
     assert sum(task.resident for task in tasks) == 6
 

@@ -1,4 +1,4 @@
-"""What the PTX of a kernel tells: traits for the archive's cells, and what is refused before anything runs."""
+"""Facts from the PTX of a kernel: traits for the archive's cells, and what is refused before anything runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runner processes come and go beside the clock, never under it, and nobody waits for one that could have begun."""
+"""Runner processes come and go beside the clock, never under it, and no job waits for one that could have begun."""
 
 from __future__ import annotations
 

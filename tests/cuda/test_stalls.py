@@ -1,4 +1,4 @@
-"""Where warps wait: from Nsight Compute's source page and a cubin's table of lines to sentences of a prompt."""
+"""Stalls of warps: from Nsight Compute's source page and a cubin's table of lines to sentences of a prompt."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ REASONS = ("stall_barrier", "stall_long_sb", "stall_selected", "stall_wait")
 
 
 def page(*launches: tuple[str, Mapping[int, Sequence[int]]], instructions: int = 8, base: int = 0x7FC48541D900) -> str:
-    """What ncu prints of launches: by offset, samples for each of REASONS."""
+    """The output of ncu for launches: by offset, samples for each of REASONS."""
     columns = ["Address", "Source", "Warp Stall Sampling (All Samples)", "# Samples", *REASONS]
     columns += [f"{name} (Not Issued)" for name in REASONS]
     rows: list[list[object]] = []
@@ -160,7 +160,7 @@ def test_samples_are_read_by_instruction_and_reason() -> None:
 
 
 def test_a_page_of_a_real_tool_is_read() -> None:
-    """Of ncu 2025.3 on an H200, asked for all of SAMPLES; most instructions are left out."""
+    """The page is of ncu 2025.3 on an H200, asked for all of SAMPLES; most instructions are left out."""
     text = (Path(__file__).parent / "ncu_source.csv").read_text()
     shown = {SAMPLED + reason for reason in (ISSUED, *WAITS)} - {SAMPLED + "gmma"}
     assert shown == {cell for cell in text.split('"') if cell.startswith(SAMPLED)} <= set(SAMPLES)

@@ -1,4 +1,4 @@
-"""What a cubin tells of memory that could outlive a call, and of what must not be mistaken for it."""
+"""Facts from a cubin on memory that could outlive a call, and on memory that must not be mistaken for it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_variables_and_addresses_of_constants_are_seen_on_every_architecture(arc
 
 CLUSTER = kernel('asm volatile("mov.u32 %0, %%clusterid.x;" : "=r"(y[0]));')
 CHANGES = {"another register": 2, "another special register": 9, "another factor": 16 + 4, "a predicate": 1}
-"""Of the instructions that choose a word of the driver's: the byte that is changed."""
+"""Changed byte of the instructions that choose a word of the driver's."""
 
 
 def test_a_word_on_the_cluster_that_ptxas_looks_up_itself_is_no_parameter_that_is_computed() -> None:
@@ -235,7 +235,7 @@ def test_what_could_outlive_a_call_is_named(name: str) -> None:
 
 
 def test_tables_of_the_library_are_read_from_memory_that_cannot_be_written() -> None:
-    """What is loaded refers to the module's own memory no more; whoever loads it fills in other addresses."""
+    """The loaded image refers to the module's own memory no more; its loader fills in other addresses."""
     code = compiled(HONEST["large arguments"]).cubin
     loaded, slots = detached(code, read_cubin(code))
     library = {"__cudart_i2opi_f", "__cudart_i2opi_d", "__cudart_sin_cos_coeffs"}

@@ -1,4 +1,4 @@
-"""What NVIDIA's tools print, as on an H100 (columns that nobody reads are left out), and what is made of it."""
+"""Output of NVIDIA's tools, as on an H100 (columns that are not read are left out), and what is made of it."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Tool:
         return ProcessOutcome(0, {"raw": raw, "source": self.source}[page], False, 1.0)
 
     def metrics(self, run: int) -> list[str]:
-        """What it was asked to count."""
+        """The metrics that it was asked to count."""
         tool, _ = self.asked[run]
         return tool[tool.index("--metrics") + 1].split(",")
 
@@ -171,7 +171,7 @@ def test_the_machine_is_alone_only_while_the_kernel_runs(install: Callable[[Tool
 
 
 def report_of(names: list[str], times_ns: list[float], **metrics: float) -> str:
-    """What ncu prints of launches of these kernels."""
+    """The output of ncu for launches of these kernels."""
     columns = {counters.TIME: "ns", **dict.fromkeys(metrics, "%")}
     lines = [["ID", "Kernel Name", *columns], ["", "", *columns.values()]]
     for number, (name, time_ns) in enumerate(zip(names, times_ns, strict=True)):

@@ -84,7 +84,7 @@ class Tab:
         assert held, condition
 
     def picture(self, file: Path, *, whole: bool = False) -> None:
-        """What is to be seen, or the whole page, as PNG."""
+        """Writes the visible part, or the whole page, as PNG."""
         data = self.tell("Page.captureScreenshot", captureBeyondViewport=whole)["data"]
         file.write_bytes(base64.b64decode(data))
 

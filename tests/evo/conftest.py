@@ -1,4 +1,4 @@
-"""What tests of the engine share."""
+"""Fixtures that tests of the engine share."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class Cut:
 
 
 class Actors:
-    """As much of `evo.cluster.connection.Cluster` as populations need: actors in this process, which die by chance.
+    """The part of `evo.cluster.connection.Cluster` that populations need: actors in this process, which die by chance.
 
     They never do so often in a row that the driver gives up.
     """
@@ -115,7 +115,7 @@ class Actors:
     def __init__(self, random: Random) -> None:
         self._random = random
         self._deaths: Counter[tuple[Any, ...]] = Counter()
-        """Of each population, since it was asked something and answered."""
+        """Deaths of each population since it was asked something and answered."""
 
     def start(self, _: object, make: Callable[..., Any], *arguments: Any) -> Any:
         """Start an actor."""
@@ -140,14 +140,14 @@ class Actors:
         return SimpleNamespace(call=SimpleNamespace(remote=remote))
 
     def get(self, answers: Callable[[], Any]) -> Any:
-        """What an actor answered."""
+        """The answer of an actor."""
         found = answers()
         if not found:
             raise ActorGone("scripted")
         return found[0]
 
     def answer(self, answers: Callable[[], Any]) -> Any:
-        """What its answer came to."""
+        """The value of its answer."""
         return Cluster.answer(cast(Cluster, self), answers)
 
     def stop(self, actor: Any) -> None:
@@ -181,10 +181,10 @@ class Failing(InlinePool):
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a history went."""
+    """The outcome of a history."""
 
     sessions: tuple[str, ...]
-    """Where each was, and how it ended."""
+    """Progress of each session, and its end."""
     told: int
 
 

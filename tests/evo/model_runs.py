@@ -36,13 +36,14 @@ from operators.kernel import Kernel
 from tests.mutators.llm_server import LlmServer, Reply, Script
 
 MODEL = "openai/scripted"
-patch.dict("evo.config.STRATEGIES", {"asking": f"{__name__}:Asking"}).start()  # for whoever imports this
+patch.dict("evo.config.STRATEGIES", {"asking": f"{__name__}:Asking"}).start()  # for all that import this
 FENCE = "```cpp\n"
-"""What a kernel file in an answer begins with."""
+"""Text that a kernel file in an answer begins with."""
 
 
 class TimedFitness(ScriptedFitness):
-    """As if there were a clock and a verifier: prompts have tables of times, messages and profiles."""
+    """A fitness stage that poses as one with a clock and a verifier: prompts have tables of times, messages and
+    profiles."""
 
     def _verdict(self, kernel: Kernel, anchor: Anchor, level: Level, *, race: bool = False) -> Evaluation:
         found = super()._verdict(kernel, anchor, level, race=race)
@@ -132,8 +133,8 @@ def script(request: Mapping[str, Any], number: int) -> Reply:
 
 
 def working(request: Mapping[str, Any], number: int) -> Reply:
-    """What a model does that has tools: it builds, checks and judges a draft and hands it in, with faults now and then;
-    without tools it answers as `script` does."""
+    """The reply of a model that has tools: it builds, checks and judges a draft and hands it in, with faults now and
+    then; without tools it answers as `script` does."""
     if "tools" not in request:
         return script(request, number)
     said = [m for m in request["messages"] if m["role"] == "assistant"]

@@ -1,4 +1,4 @@
-"""Searches whose model is outside, and somebody who answers what it asks; scripted fitness, as in `model_runs`.
+"""Searches whose model is outside, and a client that answers what it asks; scripted fitness, as in `model_runs`.
 
 As a program, `python -m tests.evo.outside_runs FOLDER EVALUATIONS`, it is a session that waits for answers and can be
 killed.

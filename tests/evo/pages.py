@@ -1,4 +1,4 @@
-"""What a file of HTML holds, for whoever checks a report: its tables with their values, its queries and elements."""
+"""Contents of a file of HTML, for checks of a report: its tables with their values, its queries and elements."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Seen:
 
     caption: str = ""
     columns: list[tuple[list[str], str]] = field(default_factory=list)
-    """Of each the fields that it shows, and where they come from."""
+    """Fields that each shows, and where they come from."""
     rows: list[list[Any]] = field(default_factory=list)
     shown: list[list[str]] = field(default_factory=list)
     commands: list[str] = field(default_factory=list)

@@ -27,13 +27,13 @@ from tests.mutators.llm_server import LlmServer, Reply
 
 FOLDER = Path(__file__).parent / "golden" / "loops"
 FATES: Mapping[str, Status | float] = {"broken": Status.COMPILE_ERROR, "wrong": Status.WRONG, "slow": -0.5}
-"""Of kernels by what their last mark says; others are fast, later ones faster."""
+"""Fate of kernels by their last mark; others are fast, later ones faster."""
 MARK = re.compile(r"// (k(\d+)) (\w+)")
 
 
 @dataclass(frozen=True)
 class Story:
-    """What a model answers on one task: fates of its kernels, and of its words, in their order; then all goes well."""
+    """A model's answers on one task: fates of its kernels, and of its words, in their order; then all goes well."""
 
     operator: str
     kernels: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ class Model:
 
     stories: Sequence[Story]
     asked: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """How often each story's kernels and words were asked for."""
+    """Number of times that each story's kernels and words were asked for."""
     replies: dict[str, Reply] = field(default_factory=dict)
 
     def __call__(self, request: Mapping[str, Any], number: int) -> Reply:
@@ -111,7 +111,7 @@ class Model:
 
 
 def fate(kernel: Kernel) -> Status | float:
-    """What the mark of a kernel says of it."""
+    """The fate that the mark of a kernel tells."""
     marks = MARK.findall(kernel.source)
     return FATES.get(marks[-1][2], 0.25 * int(marks[-1][1])) if marks else 0.0
 

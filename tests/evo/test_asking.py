@@ -1,4 +1,4 @@
-"""What islands ask models about: which parents, which partners, when repairs, and ideas that wait."""
+"""Questions of islands to models: which parents, which partners, when repairs, and ideas that wait."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def test_wins_are_counted_over_different_anchors() -> None:
 
 
 def test_prompts_and_the_choice_of_parents_agree_on_who_is_faster_where() -> None:
-    """B was timed beside a kernel of which nothing is known: nobody may guess where it is faster."""
+    """B was timed beside a kernel of which nothing is known: where it is faster is not guessed."""
     knowledge, lineage, first = Knowledge(TASK), Lineage(), naive()
     assert first.kernel
     a = measured("a", (), {"x": 1.0, "y": 2.0}, anchor_log_speedup=0.0, anchor_id=first.kernel.id)

@@ -1,4 +1,4 @@
-"""What limits a kernel steers what the islands try on it: transforms, the bandit's arms, the archive's cells."""
+"""Bottlenecks of a kernel steer what the islands try on it: transforms, the bandit's arms, the archive's cells."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def begun(operator: Operator, **settings: Any) -> tuple[Islands, World, Individu
 
 
 def limits(strategy: Islands) -> set[str]:
-    """What transforms that are asked for now are told of their parents."""
+    """The bottlenecks of their parents that transforms which are asked for now are told."""
     asked = [request for request in strategy.ask(40) if request.mutator == "transform"]
     return {str(request.params.get("bottleneck", "")) for request in asked}
 

@@ -1,4 +1,4 @@
-"""What holds strategies equal in a comparison: limits on trials, tuning at the end, and what islands do without."""
+"""Equal terms of strategies in a comparison: limits on trials, tuning at the end, and what islands do without."""
 
 from __future__ import annotations
 

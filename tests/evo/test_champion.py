@@ -1,4 +1,4 @@
-"""What a run found takes the place of a champion, or the run says why not."""
+"""A run's find takes the place of a champion, or the run says why not."""
 
 from __future__ import annotations
 

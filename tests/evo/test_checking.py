@@ -33,7 +33,7 @@ BLIND = {
 
 @pytest.fixture(autouse=True)
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that the cuda target is emulated, and nothing is timed."""
+    """Hides GPUs, so that the cuda target is emulated and nothing is timed."""
     monkeypatch.setattr(targets, "present_target", lambda named: "cpu")
 
 

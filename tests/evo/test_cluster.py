@@ -133,7 +133,7 @@ def test_a_run_begun_without_ray_goes_on_with_it_whatever_is_killed(
 def test_populations_hear_of_leaders_of_other_tasks_also_those_that_are_made_again(
     backend: ClusterBackend, tmp_path: Path
 ) -> None:
-    """What is asked then is what strategies in the driver's own process would ask: the replay has those."""
+    """They ask what strategies in the driver's own process would ask: the replay has those."""
     folder = tmp_path / "run"
     made = config(operators=["relu", "softmax"], dtypes=["fp32", "fp64"], settings={"port": 1})
     killed: dict[int, int] = {}
@@ -160,7 +160,7 @@ class AuthenticationError(Exception):
 
 
 class GuardedRay:
-    """As much of ray as is asked whether a cluster, of which there is only the port, takes this process's token."""
+    """The part of ray that is asked whether a cluster, of which there is only the port, takes this process's token."""
 
     exceptions = SimpleNamespace(AuthenticationError=AuthenticationError)
 

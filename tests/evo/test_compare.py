@@ -23,7 +23,7 @@ from evo.compare.config import Cell, Comparison, read_comparison
 from evo.compare.leaks import hermetic
 from evo.compare.running import Running, prepare
 from evo.config import read_config
-from evo.outside.comparison_questions import ComparisonDesk, comparison_questions
+from evo.outside.questions import ComparisonDesk, comparison_questions
 from evo.replay import replay
 from evo.store import Store, query
 from operators.catalog import load
@@ -176,7 +176,7 @@ def test_a_changed_configuration_is_refused_in_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_no_arm_pays_for_lost_answers_and_they_are_shown(tmp_path: Path) -> None:
-    """Every other question is cut off in the middle of its answer: what it may have cost is lost to nobody's budget."""
+    """Every other question is cut off in the middle of its answer: what it may have cost is charged to no budget."""
     asked: dict[str, int] = {}
 
     def flaky(request: Mapping[str, Any], number: int) -> Reply:

@@ -1,4 +1,4 @@
-"""What a comparison concludes of its arms, where the truth is known."""
+"""Conclusions of a comparison on its arms, where the truth is known."""
 
 from __future__ import annotations
 

@@ -105,14 +105,14 @@ class Judged:
 
 def asked(folder: Path, command: str) -> str:
     """The query of a printed command."""
-    found = re.fullmatch(r"evo sql '(.*)' \"\$\(cat <<'SQL'\n(.*)\nSQL\n\)\"", command, re.DOTALL)
+    found = re.fullmatch(r"evo sql '?(.*?)'? \"\$\(cat <<'SQL'\n(.*)\nSQL\n\)\"", command, re.DOTALL)
     assert found and found[1] == f"{folder}/**"
     return found[2]
 
 
 @pytest.fixture(scope="module")
 def answers(reported: Reported) -> Mapping[str, list[dict[str, Any]]]:
-    """What runs say to all printed queries, by the command."""
+    """The answers of runs to all printed queries, by the command."""
     commands = {command for table in reported.page.tables for command in table.commands if command.startswith("evo")}
     found = {}
     with open_readers(find_runs(Path("runs"), f"{reported.folder}/**")) as runs:

@@ -1,4 +1,4 @@
-"""Which leaders are confirmed, in which order, and the time kept for it: on a clock and verdicts of the test."""
+"""Leaders that are confirmed, in which order, and the time kept for it: on a clock and verdicts of the test."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Bench:
     ends_s: list[float] = field(default_factory=list)
 
     phases: list[str] = field(default_factory=list)
-    """What was said to go on meanwhile."""
+    """Phases that were said to go on meanwhile."""
 
     def __post_init__(self) -> None:
         self.clock = RunClock(lambda: self.now_s, limit_s=self.limit_s)
@@ -129,7 +129,7 @@ def test_what_would_overrun_is_not_begun_but_what_is_shorter_is(judges: int) -> 
 
 
 def test_time_that_nothing_else_needs_is_tried_but_not_for_what_is_hopeless() -> None:
-    """What a confirmation takes is a guess until one has been made."""
+    """The time of a confirmation is a guess until one has been made."""
     bench = Bench({"guessed": 6.0, "hopeless": 3.0, "naive": 1.0}, {"guessed": 1.0, "hopeless": 2.0, "naive": 0.0})
     for state, expected_s in zip(bench.states.values(), (12.0, 25.0, 1.0), strict=True):
         state.confirm("earlier", expected_s)
@@ -139,7 +139,7 @@ def test_time_that_nothing_else_needs_is_tried_but_not_for_what_is_hopeless() ->
 
 
 def test_a_short_run_keeps_time_for_its_confirmation_beside_its_end() -> None:
-    """What is needed to end processes, and more than a run may overrun, is not the confirmation's."""
+    """Time that is needed to end processes, and more than a run may overrun, is not the confirmation's."""
     bench = Bench({}, {"a": 1.0}, limit_s=20.0)
     bench.clock.closing_s = 4.0
     bench_state(bench).confirm("earlier", 4.0)

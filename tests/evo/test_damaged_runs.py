@@ -1,4 +1,5 @@
-"""Every command on run folders that are wrong, cut off or somebody else's: one line and an exit code, no traceback."""
+"""Every command on run folders that are wrong, cut off or another program's: one line and an exit code, no
+traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the doctor says of a GPU that is only pretended."""
+"""The doctor's words on a GPU that is only pretended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How searches with language models begin, stand still and end: nothing hangs, and nothing that is paid is lost."""
+"""Begin, standstill and end of searches with language models: nothing hangs, and nothing that is paid is lost."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_a_search_in_which_nothing_moves_says_so_and_restarts_what_is_stuck(
 
 
 class Forgetful(InlinePool):
-    """One build is never answered, and nobody knows of it."""
+    """A pool that never answers one build and does not say so."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)

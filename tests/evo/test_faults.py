@@ -1,4 +1,4 @@
-"""What ends a session besides its budget: full disks, changed operators, other machines, folders that are gone."""
+"""Ends of a session besides its budget: full disks, changed operators, other machines, folders that are gone."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Evo
 
 
 def session_reader() -> Callable[[Path], Any]:
-    """As a process of its own would read a folder: every time anew."""
+    """A reader that reads a folder anew every time, as a process of its own would."""
     from operators.definition.reading import read_operator
 
     return read_operator

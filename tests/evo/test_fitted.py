@@ -30,7 +30,7 @@ TASKS = st.builds(
 
 
 def shown(what: RenderableType, width: int) -> str:
-    """What stands on a terminal of that width; no line may be longer."""
+    """The text on a terminal of that width; no line may be longer."""
     screen = StringIO()
     Console(file=screen, force_terminal=True, color_system=None, width=width, highlight=False).print(what)
     text = screen.getvalue()

@@ -1,4 +1,4 @@
-"""What is suspicious about a kernel stands beside its level at every door where results leave."""
+"""Suspicions about a kernel stand beside its level at every door where results leave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What data frames are made of; the libraries themselves are no dependencies."""
+"""Contents of data frames; the libraries themselves are no dependencies."""
 
 from datetime import timedelta
 from decimal import Decimal

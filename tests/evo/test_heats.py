@@ -1,4 +1,4 @@
-"""Of kernels that are tried side by side only the fastest goes on."""
+"""Heats: only the fastest of the kernels that are tried side by side goes on."""
 
 from __future__ import annotations
 

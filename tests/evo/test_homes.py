@@ -1,4 +1,4 @@
-"""Where tasks are at home: which worker a job waits for, and when another one takes the task over."""
+"""Homes of tasks: which worker a job waits for, and when another one takes the task over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a run tells prompts of a task: a function of its asks and tells alone, and of nothing but what is due."""
+"""Knowledge of a task that a run gives prompts: a function of its asks and tells alone, and of nothing but what is
+due."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ def failing(asked: Request, name: str, said: str, message: str = "line 3: no suc
 
 
 def begun(*, independent: bool = False) -> Knowledge:
-    """What is known once the naive kernel was judged."""
+    """The knowledge once the naive kernel was judged."""
     known = Knowledge(TASK, independent=independent)
     naive = Request(TASK, 0, "ancestor", (), 0, {"name": "naive"}, kind=Kind.ANCESTOR)
     known.told(Individual(naive, kernel("naive"), timed("naive", "naive", (0.0, 0.0))))

@@ -25,7 +25,7 @@ from tests.choosing import some_slow
 from tests.evo.test_search import config, rows, stages
 
 VERDICT_S = 1.0
-"""What is under way when the time is up is given as long."""
+"""Time that is given to a verdict under way when the run's time is up."""
 LEVEL = "select count(*) filter (where level = 'confirmed') as confirmed, count(*) as tasks from best"
 
 

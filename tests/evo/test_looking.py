@@ -1,4 +1,4 @@
-"""What users see of runs without a query: the list, two kernels beside each other, and whether a run is healthy."""
+"""Views of runs without a query: the list, two kernels beside each other, and whether a run is healthy."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Planned(LoopStrategy[NoSettings]):
 
 
 def script(request: Mapping[str, Any], number: int) -> Reply:
-    """A plan for whoever asks for one, else a child."""
+    """A plan where one is asked for, else a child."""
     if "Say what to do" in request["messages"][-1]["content"]:
         return Reply(f"Plan {number}: unroll.")
     return model_runs.script(request, number)

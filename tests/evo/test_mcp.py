@@ -49,7 +49,7 @@ class Agent:
         self.calls = 0
 
     async def __call__(self, name: str, **arguments: Any) -> tuple[str, bool]:
-        """What a tool says, and whether it says that something is wrong."""
+        """The answer of a tool, and whether it says that something is wrong."""
         self.calls += 1
         result = await self._client.call_tool(name, arguments)
         (content,) = result.content
@@ -137,7 +137,7 @@ def studio(tmp_path: Path) -> Iterator[Studio]:
 
 
 def used(studio: Studio, *uses: tuple[str, dict[str, Any]]) -> list[tuple[str, bool]]:
-    """What a client within this process is told."""
+    """The answers to a client within this process."""
 
     async def everything() -> list[tuple[str, bool]]:
         async with Client(make_server(studio)) as client:

@@ -35,7 +35,7 @@ from tests.mutators.llm_server import LlmServer, Reply, Script
 
 ROOT = Path(__file__).parents[2]
 HANGS_S = 600.0
-"""A search that takes so long waits for what never comes."""
+"""Longest search; one that takes longer waits for what never comes."""
 OPERATOR = str(ROOT / "tests" / "data" / "axpb")
 
 
@@ -92,7 +92,7 @@ def test_an_answered_call_survives_kill_9_and_is_not_paid_again(tmp_path: Path) 
     asyncio.run(killed_and_resumed())
     answered = rows(folder, "select cache_key, count(*) as n from llm_calls where status <> 'failed' group by all")
     assert all(row["n"] == 1 for row in answered)
-    # Three calls at once: no more than those can have been answered without anybody to hear it, and they are counted.
+    # Three calls at once: no more than those can be answered without a reader, and they are counted.
     assert len(answered) <= len(paid) <= len(answered) + 3
     spent = model_costs(folder)
     assert spent and bool(spent.lost_tokens) == bool(
@@ -199,7 +199,7 @@ def test_a_model_that_stops_answering_does_not_end_the_run(tmp_path: Path) -> No
 
 
 def test_the_end_of_the_time_does_not_wait_for_models(tmp_path: Path) -> None:
-    """What they may have cost is lost, and their requests are open for a resume."""
+    """The cost that they may have is lost, and their requests are open for a resume."""
 
     async def everything() -> str:
         async with LlmServer(lambda request, number: Reply(delay_s=600)) as server:
@@ -388,7 +388,7 @@ def test_a_run_that_an_older_version_left_with_an_oversized_answer_goes_on(tmp_p
 
 
 def test_an_answer_is_safe_before_the_store_has_taken_it(tmp_path: Path) -> None:
-    """As after a kill: what was heard is in the store of the next session, once, and nothing of it is left beside."""
+    """Like after a kill, the answer is in the store of the next session, once, and nothing of it is left beside."""
 
     class Slow:
         """A store whose commits of answers never come."""

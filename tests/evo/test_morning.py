@@ -1,4 +1,4 @@
-"""What is known in the morning: why each session ended, what it found, and what a search waits for."""
+"""Words in the morning: why each session ended, what it found, and what a search waits for."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ ROOT = Path(__file__).parents[2]
 WAITS = "waits for 7 answers from outside"
 """Three questions at once, and one for each place at which a search without other requests has nothing to do."""
 PATIENCE_S = 120.0
-"""What takes so long never comes."""
+"""Longest wait; what takes so long never comes."""
 
 
 def rows(folder: Path, sql: str) -> list[dict[str, Any]]:
@@ -111,7 +111,7 @@ def test_what_was_told_while_no_search_runs_counts_in_the_next_session(tmp_path:
     session(folder, made)
     keys = {question.cache_key for question in open_questions(folder)}
     assert tell(folder, answer(open_questions(folder)[0])).answers == 1
-    assert len(open_questions(folder)) == 6  # one is answered, though nobody has heard it
+    assert len(open_questions(folder)) == 6  # one is answered, though no search has read it
     session(folder, made, stop_after=2)
     assert len(rows(folder, "select * from llm_calls")) == 1
     session(folder, made)

@@ -32,7 +32,7 @@ MOST_README_LINES = 250
 COMMANDS = typer.main.get_command(app)
 assert isinstance(COMMANDS, TyperGroup)
 INVALID = (*typer.BadParameter.__bases__, KeyError)
-"""What the parser raises for a wrong option or argument, and for a command that does not exist."""
+"""Errors that the parser raises for a wrong option or argument, and for a command that does not exist."""
 
 
 def name(page: Path) -> str:

@@ -115,7 +115,7 @@ class FakeWorker:
 def run(
     failures: dict[str, int], session: Callable[[Pool, dict[str, Device]], Coroutine[None, None, None]]
 ) -> list[str]:
-    """What the pool said, of a session on devices that fail so often."""
+    """The words of the pool in a session on devices that fail this often."""
     devices = {name: Device(count) for name, count in failures.items()}
     builder = Device(0)
     said: list[str] = []

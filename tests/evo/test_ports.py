@@ -46,7 +46,7 @@ def islands(**settings: Any) -> tuple[Islands, World]:
 
 
 def carried(strategy: Islands, world: World, requests: int = 150) -> list[Request]:
-    """What is asked of other tasks' kernels, everything being told at once."""
+    """The requests for other tasks' kernels, everything being told at once."""
     found = []
     for _ in range(requests):
         for request in strategy.ask(1):

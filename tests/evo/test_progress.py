@@ -1,4 +1,4 @@
-"""What a search says while it runs: short lines when something is new, and on a terminal all of it."""
+"""Progress of a search while it runs: short lines when something is new, and on a terminal all of it."""
 
 from __future__ import annotations
 

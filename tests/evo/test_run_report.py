@@ -79,7 +79,7 @@ def answer(folder: Path, command: str) -> list[dict[str, Any]]:
         where, sql = words[2], named_query(words[4]).sql
         params: dict[str, str] = named_query(words[4]).bound({})
     else:
-        found = re.fullmatch(r"evo sql '(.*)' \"\$\(cat <<'SQL'\n(.*)\nSQL\n\)\"", command, re.DOTALL)
+        found = re.fullmatch(r"evo sql '?(.*?)'? \"\$\(cat <<'SQL'\n(.*)\nSQL\n\)\"", command, re.DOTALL)
         assert found
         where, sql, params = found[1], found[2], {}
     assert where == str(folder)

@@ -209,7 +209,7 @@ def test_with_one_worker_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Pat
 
 @pytest.mark.slow
 def test_a_history_that_it_would_not_ask_for_goes_on_where_it_ends(tmp_path: Path) -> None:
-    """What was asked is what is stored: here another seed stands for another version."""
+    """The stored questions are those that were asked: here another seed stands for another version."""
     made = config()
     search(tmp_path, made, stages(made), stop_after=5)
     then = told(tmp_path)

@@ -55,7 +55,7 @@ class Stage(ScriptedFitness):
 
 
 class StagedWorker:
-    """What a worker's process does with a message, in this process."""
+    """A worker that handles messages in this process, as one of its own would."""
 
     def __init__(self, spec: WorkerSpec) -> None:
         self.spec = spec

@@ -1,4 +1,4 @@
-"""What prompts show of the profiles of a task's kernels."""
+"""Profiles of a task's kernels in prompts."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_request_names_what_it_is_shown() -> None:
 
 
 def first_question(operator: Operator, profiler: str) -> Request:
-    """What a model is asked first, once the naive kernel is judged."""
+    """The first question to a model, once the naive kernel is judged."""
     strategy, world = make(Islands, operator, models=("m",), profiler=profiler), World(operator, TASK)
     for request in strategy.ask(1):
         strategy.tell(world.answer(request))

@@ -1,4 +1,4 @@
-"""What the pages on SQL and Python say is what works: their commands and the example are run."""
+"""The pages on SQL and Python hold: their commands and the example are run."""
 
 from __future__ import annotations
 

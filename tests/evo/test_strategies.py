@@ -1,4 +1,4 @@
-"""What every strategy promises, and what is particular to each."""
+"""Promises of every strategy, and what is particular to each."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class StrategyContract:
             repeat(strategy, events[cut:])
 
     def test_a_past_that_it_would_never_have_asked_for_is_no_obstacle(self, axpb: Operator) -> None:
-        """What another seed asked stands for what another version did: it goes on from there."""
+        """The questions of another seed stand for those of another version: it goes on from there."""
         events = self.history(axpb, order=9, seed=4)
         for cut in range(1, len(events), len(events) // 9):
             strategy = self.make(axpb)

@@ -1,4 +1,4 @@
-"""What is told of a task's best kernel agrees with itself, and what is counted cannot be misread."""
+"""Words on a task's best kernel agree with themselves, and counts cannot be misread."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PAIRED = st.lists(st.tuples(MICROSECONDS, LOG, SE), min_size=1, max_size=5).map(
 
 
 def best_row(rows: list[Row], **changes: Any) -> Row:
-    """As the view has it, of a kernel that was paired with the baseline."""
+    """The row of the view for a kernel that was paired with the baseline."""
     count = len(rows)
     log = sum(row["log_ratio"] for row in rows) / count
     se = math.sqrt(sum(row["log_ratio_se"] ** 2 for row in rows)) / count

@@ -1,4 +1,4 @@
-"""What dialogues have done on their workbenches is stored: served on resume and replay, and told in SQL."""
+"""Calls of tools by dialogues on their workbenches are stored: served on resume and replay, and told in SQL."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.evo import model_runs
 from tests.mutators.llm_server import Reply
 
 CHECKED = model_runs.stages(model_runs.config("http://127.0.0.1:9/v1"))
-"""What checks drafts of these runs."""
+"""Stages that check drafts of these runs."""
 
 
 def rows(folder: Path, sql: str) -> list[dict[str, Any]]:
@@ -26,7 +26,8 @@ def rows(folder: Path, sql: str) -> list[dict[str, Any]]:
 
 
 def at_fault_now_and_then(request: Mapping[str, Any], number: int) -> Reply:
-    """What `script` answers, but that a third of the questions that begin dialogues get drafts that a check refuses."""
+    """The answer of `script`, but that a third of the questions that begin dialogues get drafts that a check
+    refuses."""
     if number % 3 or len(request["messages"]) > 2:
         return model_runs.script(request, number)
     source = model_runs.source_in(request["messages"][1]["content"])

@@ -27,7 +27,7 @@ def commands() -> list[str]:
 
 
 def recipe(command: str, budget: str) -> str:
-    """What make would run once everything is set up, with another budget."""
+    """The commands that make would run once everything is set up, with another budget."""
     asked = [*shlex.split(command), "--dry-run", "--no-print-directory", "--old-file=.venv/.installed", "-C", str(ROOT)]
     environment = {**os.environ, "BUDGET": budget}
     return subprocess.run(asked, env=environment, capture_output=True, text=True, check=True).stdout.strip()

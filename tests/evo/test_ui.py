@@ -1,4 +1,4 @@
-"""`evo ui`: a run's report that keeps up with the search, and nothing else, to nobody else."""
+"""`evo ui`: a run's report that keeps up with the search, and nothing else, to no other reader."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class World:
         )
 
     def answer(self, request: Request) -> Individual:
-        """What the driver would tell."""
+        """The individual that the driver would tell."""
         if request.model in self.gone:
             return Individual(request, None, None, description=request.mutator, unavailable=True)
         if request.kind is Kind.SAY:

@@ -1,4 +1,4 @@
-"""What the object file of a CPU kernel tells, without running it."""
+"""Facts from the object file of a CPU kernel, without running it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes between us and processes that nobody trusts: all of them, in time, or an error that says so."""
+"""Bytes between us and untrusted processes: all of them, in time, or an error that says so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How checks follow each other: what a kernel is checked on next is made beside the check of the one before."""
+"""Order of checks: what a kernel is checked on next is made beside the check of the one before."""
 
 from __future__ import annotations
 

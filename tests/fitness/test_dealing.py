@@ -1,4 +1,4 @@
-"""What a stage's cases are dealt: every family, every kind of special value, whatever chance would have."""
+"""Dealing of a stage's cases: every family, every kind of special value, whatever chance would have."""
 
 from __future__ import annotations
 

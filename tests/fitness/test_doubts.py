@@ -1,4 +1,4 @@
-"""What the author of an operator is told whose bound or inputs ask more than a right kernel can give."""
+"""Advice to the author of an operator whose bound or inputs ask more than a right kernel can give."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def cases(operator: Operator, family: str, count: int = 12, shape: Workload = SH
 
 
 def refusals(oracle: Oracle, drawn: list[Case], runner: Runner) -> list[str]:
-    """What is said of the naive kernel where it is refused."""
+    """The words on the naive kernel where it is refused."""
     said = []
     for case in drawn:
         work = filled(oracle, case, runner.run(oracle.operator, case.inputs, "fp32"))

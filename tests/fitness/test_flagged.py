@@ -1,4 +1,4 @@
-"""What machine code of the cpu tells of a kernel that tells its runs apart."""
+"""Traces, in machine code of the cpu, of a kernel that tells its runs apart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the linker made of a kernel is taken apart without a loader; whatever is in it, it is refused or mapped."""
+"""The linker's image of a kernel is taken apart without a loader; whatever is in it, it is refused or mapped."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ def compiled(kernel: Kernel, operator: Operator, folder: Path) -> CpuBuild:
 def outputs(
     kernel: Kernel, operator: Operator, folder: Path, *, threads: int = 1, calls: int = 1, deep: bool = False
 ) -> list[float]:
-    """What the last call makes of eight elements 1 ... 8 and b = 0, alpha as declared, on stacks full of POISON."""
+    """The outputs of the last call for eight elements 1 ... 8 and b = 0, alpha as declared, on stacks full of
+    POISON."""
     made = compiled(kernel, operator, folder)
     plan = parse_plan(kernel.source, operator, "cpu")
     resolved = plan.resolve(operator, dtype="fp32", dims={"n": 8}, values={}, facts=plan_facts(threads))

@@ -1,4 +1,4 @@
-"""Which library call is the baseline: the fastest that is right, found once in a place."""
+"""Choice of the library call that is the baseline: the fastest that is right, found once in a place."""
 
 from __future__ import annotations
 

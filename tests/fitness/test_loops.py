@@ -1,4 +1,4 @@
-"""How loops are found in machine code."""
+"""Loops are found in machine code."""
 
 from __future__ import annotations
 

@@ -120,7 +120,8 @@ def test_a_hopeless_kernel_is_sampled_twice_only() -> None:
 
 
 def beside(library: Draw, *more: Draw, seed: int = 0, seconds: float = 0.0) -> tuple[Measurement, LibraryBaseline]:
-    """Of a kernel that takes 100 us, its anchor 200 us; every sample of the library takes `seconds` of our time.
+    """The measurement of a kernel that takes 100 us, its anchor 200 us; every sample of the library takes `seconds` of
+    our time.
 
     `more`: of the second workload's call, where that is another one.
     """
@@ -246,7 +247,7 @@ def test_long_kernels_keep_their_precision_whatever_lies_around_them() -> None:
 
 @pytest.mark.parametrize(("mine_us", "anchor_us"), [(8, 50), (50, 8)])
 def test_a_short_kernel_beside_a_long_one_is_as_uncertain_as_its_process(mine_us: float, anchor_us: float) -> None:
-    """What a process is off by counts in each kernel's own time, not in the mean of the two."""
+    """The error of a process counts in each kernel's own time, not in the mean of the two."""
     spread, wrong = ProcessSpread(fixed_ns=300.0), 0
     for seed in range(100):
         apart = 0.3 * np.random.default_rng(seed).standard_normal(2)

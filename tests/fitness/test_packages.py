@@ -1,4 +1,5 @@
-"""What users are told to install: it comes from where kernel-evo came from, and is of one CUDA line."""
+"""Packages that users are told to install: kernel-evo comes from where kernel-evo came from, and is of one CUDA
+line."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ REQUIREMENTS = ["torch>=2.7", 'cupy-cuda13x>=14; extra == "cuda13"', "cuda-core[
 
 
 class Installed(Distribution):
-    """Of kernel-evo, from a place."""
+    """An installation of kernel-evo, from a place."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -37,7 +38,7 @@ class Installed(Distribution):
 
 
 def command(monkeypatch: pytest.MonkeyPatch, url: str, extra: str) -> list[str]:
-    """What follows `pip install`, for an installation that lies apart from its source and from the current folder."""
+    """The arguments of `pip install` for an installation apart from its source and from the current folder."""
     monkeypatch.chdir("/")
     monkeypatch.setattr(install, "ROOT", Path("/nowhere"))
     monkeypatch.setattr(install, "distribution", lambda name: Installed(url))

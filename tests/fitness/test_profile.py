@@ -1,4 +1,4 @@
-"""What is said of kernels whose faults are known."""
+"""Profiles of kernels whose faults are known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What prompts show of profiles: golden texts of three kernels, and what changed between two.
+"""Profiles in prompts: golden texts of three kernels, and what changed between two.
 
 The figures are made by hand, of the kind that an H100 shows for a product, a chain of dependent loads, and a copy.
 Write the texts again with `python -m tests.fitness.test_profiles`, and read what changed.
@@ -79,7 +79,7 @@ def profile(name: str) -> Profile:
 
 
 def text_of(name: str) -> str:
-    """What every way of choosing shows of a kernel."""
+    """The text that every way of choosing shows of a kernel."""
     made = profile(name)
     parts = [(provider, shown(provider, made, depth=DELAYED_UNTIL)) for provider in PROVIDERS]
     return "\n".join(f"## {provider}\n\n" + "".join(f"- {line}\n" for line in lines) for provider, lines in parts)

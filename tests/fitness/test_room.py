@@ -1,4 +1,4 @@
-"""What a plan asks for is limited by what a machine has, before anything of it is allocated."""
+"""Memory that a plan asks for is limited by what a machine has, before any of it is allocated."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def _params(target: str, source: str, folder: Path) -> Mapping[str, tuple[Param,
 
 @pytest.fixture(scope="module", params=["cpu", "cuda"])
 def refusal(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Refusal:
-    """What is wrong with a case on a target."""
+    """The fault of a case on a target."""
     source = _source(request.param)
     params = _params(request.param, source, tmp_path_factory.mktemp("signature"))
     plan = parse_plan(source, OPERATOR, request.param)

@@ -1,4 +1,4 @@
-"""What a kernel file's text may not say; headers come before it; no text keeps its readers busy."""
+"""Forbidden text of a kernel file; headers come before it; no text keeps its readers busy."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ WORST = (
     "ld:",
     "ptxas error",
 )
-"""What patterns stumble over when there is much of it."""
+"""Texts that patterns stumble over when there is much of them."""
 
 
 @pytest.mark.parametrize("piece", some_slow(WORST, 1))

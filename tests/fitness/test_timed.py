@@ -130,7 +130,7 @@ def test_the_library_keeps_its_inputs() -> None:
 
 @pytest.mark.parametrize("workloads", [1, 3])
 def test_forms_of_one_family_leave_no_other_out(workloads: int) -> None:
-    """What is dealt may name a family several times; a confirmation has company of every one even so."""
+    """Dealt inputs may name a family several times; a confirmation has company of every one even so."""
     deals = (*FAMILIES, "few", "few", "specials", "specials")
     for seed in range(20):
         count = most_company(deals, workloads) * workloads

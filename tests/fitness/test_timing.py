@@ -22,7 +22,7 @@ from tests.choosing import some_slow
 
 
 def simulated_verdict(rng: np.random.Generator, true_log_ratio: float, sigma: float) -> RaceResult:
-    """What a screening says of three workloads with lognormal noise of `sigma` per pair."""
+    """The result of a screening of three workloads with lognormal noise of `sigma` per pair."""
     pairs: list[list[tuple[float, float]]] = [[], [], []]
     verdict = RaceResult.OPEN
     for look in SCREEN.looks:

@@ -29,7 +29,7 @@ from tests.choosing import examples, some_slow
 from tests.operators.sampling import SAMPLE
 
 Sum = Callable[[np.ndarray], np.ndarray]
-"""Over the last axis, in the type of its argument."""
+"""A sum over the last axis, in the type of its argument."""
 
 
 def sequential(terms: np.ndarray) -> np.ndarray:
@@ -302,7 +302,7 @@ def test_the_worst_of_many_checks_counts_both_gates() -> None:
 
 
 def tf32(values: np.ndarray, *, cut: bool = False) -> np.ndarray:
-    """As fp32 holds it; rounded to nearest, or cut off."""
+    """The TF32 numbers as fp32 holds them; rounded to nearest, or cut off."""
     bits = values.astype(np.float32).view(np.uint32) + np.uint32(0 if cut else 0x1000)
     return (bits & np.uint32(0xFFFFE000)).view(np.float32)
 
@@ -497,7 +497,7 @@ def test_a_softmax_without_the_largest_of_its_row_never_passes_what_few_carry() 
 
 
 def test_a_sum_of_a_sorted_row_may_lean_to_one_side() -> None:
-    """As a softmax does that multiplies its sum, with every larger term, by a factor that is nearly 1."""
+    """It leans as a softmax does that multiplies its sum, with every larger term, by a factor that is nearly 1."""
     judge = oracle("softmax")
     operator, rng, leant = judge.operator, np.random.default_rng(0), 0.0
     for _ in range(8):

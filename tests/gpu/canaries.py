@@ -277,7 +277,7 @@ def doubled(text: str, times: int) -> str:
 
 KEPT = "__device__ T kept;\n"
 KEEPS = f"{STORE} kept = x[0];"
-"""Refused by whoever gets that far."""
+"""Code that is refused by any check that gets that far."""
 
 BOMBS = {
     "endless strings": structural(
@@ -347,7 +347,7 @@ WAITING = {
     "the name of a register": 'asm volatile("{ .reg .b32 griddepcontrol; mov.b32 griddepcontrol, 1; }");',
     "a launch": 'asm volatile("griddepcontrol.launch_dependents;");',
 }
-"""What says wait and does not."""
+"""Code that says wait and does not."""
 
 DECOYS = {
     **{

@@ -380,7 +380,7 @@ FOR_SECONDS = """
     asm volatile("mov.u64 %0, %globaltimer;" : "=l"(begin));
     do asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); while (now - begin < 4000000000ull);
 """
-"""Far longer than a kernel may take; ends by itself all the same, so that nobody has to kill it."""
+"""Code that takes far longer than a kernel may; it ends by itself all the same, so that it need not be killed."""
 
 HALF = STORE.replace("c < cols;", "c < cols / 2;")
 FAULTS = {

@@ -1,4 +1,5 @@
-"""Marks that one call leaves for the next where nobody seems to own memory: around buffers, in parameters, in graphs.
+"""Marks that one call leaves for the next in memory that seems to have no owner: around buffers, in parameters, in
+graphs.
 
 Each counts on what an earlier call left. `forgotten` ones are right as long as they find nothing, and spoil their
 result when they do: right to the end, they show that nothing lasts.

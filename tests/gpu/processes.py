@@ -1,4 +1,4 @@
-"""The processes that run candidates, as somebody outside sees and ends them."""
+"""The processes that run candidates, as seen and ended from outside."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def test_what_they_are_made_of_is_right(stage, name: str) -> None:  # type: igno
 
 @pytest.mark.parametrize("share", [0.4, 0.8])
 def test_a_clock_that_shows_a_part_of_the_time_gains_nothing(stage, share: float) -> None:  # type: ignore[no-untyped-def]
-    """As if a kernel had reached the memory of the events that its process measures by."""
+    """The case stands for a kernel that has reached the memory of the events that its process measures by."""
     kernel = Kernel("gelu", "cuda", gelu("y[i] = store(right);"))
     ours = stage.device.prepare(kernel).build.cubin
     honest = stage.screen(kernel, Anchor(stage.baseline, 0.0, 0.0), race=False)

@@ -1,4 +1,4 @@
-"""What is judged on a GPU is judged as on a processor, at every size that a block or a grid ends at."""
+"""Outputs are judged on a GPU as on a processor, at every size that a block or a grid ends at."""
 
 from __future__ import annotations
 

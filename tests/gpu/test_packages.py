@@ -25,11 +25,11 @@ from operators.plan.reading import parse_plan
 pytestmark = pytest.mark.gpu
 
 SLACK = 0.02
-"""Beside the verdict's interval and how far one process lies off: another kernel flushes caches."""
+"""Slack beside the verdict's interval and how far one process lies off: another kernel flushes caches."""
 FLUSH_BYTES = 256 << 20
 ROUNDS = 30
 AHEAD_CYCLES = 1_000_000
-"""The device waits so long, some hundred microseconds, while a call is queued."""
+"""Cycles that the device waits, some hundred microseconds, while a call is queued."""
 
 
 @pytest.mark.slow

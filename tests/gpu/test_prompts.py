@@ -1,4 +1,4 @@
-"""What prompts say of a GPU, and the example that they show, on one."""
+"""Words of prompts on a GPU, and the example that they show, on one."""
 
 from __future__ import annotations
 

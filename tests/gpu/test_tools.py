@@ -1,4 +1,4 @@
-"""What NVIDIA's tools add on a real GPU: counters of a profile, and kernels that pass every check by luck."""
+"""Additions of NVIDIA's tools on a real GPU: counters of a profile, and kernels that pass every check by luck."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which transform turns which golden file into which, and where."""
+"""Golden files: which transform turns which one into which, and where."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from operators.kernel import Kernel
 
 FOLDER = Path(__file__).parent / "golden" / "prompts" / "informed"
 OPERATORS = {"softmax": "fp32", "matrix_mul": "bf16", "spmv_csr": "fp32"}
-"""With the dtype on cuda."""
+"""Operators with the dtype on cuda."""
 STAGES = ("rewrite", "crossover", "repair")
 TARGETS = ("cpu", "cuda")
 CASES = tuple((operator, stage, target) for operator in OPERATORS for stage in STAGES for target in TARGETS)
@@ -76,7 +76,7 @@ def verdict(kernel: Kernel, task: Task, log_speedup: float, known: Standing) -> 
 
 
 def briefing(operator: Operator, task: Task, *, asked_before: int = 1) -> Briefing:
-    """What was known of the task."""
+    """The briefing on the task."""
     workloads = tuple(w for w in operator.workloads if w.set == SETS[task.target])
     first, second, _, winner = kernels(operator, task.target)
     return Briefing(

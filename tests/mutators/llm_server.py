@@ -12,12 +12,12 @@ from typing import Any
 
 JSON = {"content-type": "application/json"}
 CLOSED_WITHIN_S = 5.0
-"""How long a client may take to close its connection."""
+"""Longest time in which a client must close its connection."""
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What the server does with one request."""
+    """The server's reply to one request."""
 
     text: str | None = ""
     """The answer; None: no content, as when only reasoning came."""
@@ -42,7 +42,7 @@ class Reply:
     usage: bool = True
     """Whether the answer tells its tokens."""
     usage_json: str = ""
-    """What it tells instead of them, be it JSON or nearly so."""
+    """Usage that it tells instead of them, be it JSON or nearly so."""
 
     @property
     def texts(self) -> tuple[tuple[str, str], ...]:
@@ -56,7 +56,7 @@ class Reply:
 
 
 Script = Callable[[Mapping[str, Any], int], Reply]
-"""Of the request's JSON and how many requests came before it."""
+"""Reply to the request's JSON, given how many requests came before it."""
 
 
 class LlmServer:
@@ -69,7 +69,7 @@ class LlmServer:
         """Raw, one text a request."""
         self.tokens_in = 0
         self.tokens_out = 0
-        """Of the answers that were sent whole, by the usage that was told."""
+        """Tokens of the answers that were sent whole, by the usage that was told."""
         self.sent_at: dict[int, float] = {}
         """By number of the request, when its answer was sent whole; on the monotonic clock."""
         self.read_at: dict[int, float] = {}

@@ -50,7 +50,7 @@ NAMES = (*CLASSES, "agent")
 
 
 def profile(name: str, kernel: Kernel, task: Task) -> Profile:
-    """What is made of the figures of a class."""
+    """The profile made of the figures of a class."""
     operator = load(task.operator)
     workload = next(w for w in operator.workloads if w.set == "published")
     timing = Timing(workload.name, 4000.0, 5000.0, -0.2, 0.01, 20)

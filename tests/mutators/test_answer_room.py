@@ -1,4 +1,4 @@
-"""How long an answer may be: by the model's limit, more for one that was cut, never more than the user wants."""
+"""Longest answer: by the model's limit, more for one that was cut, never more than the user wants."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from mutators.asking.dialogue import answers, ask_for_child
 from mutators.base import CallStatus, Message, Parent, Proposal, Request
-from mutators.llm.answer_room import FIRST, GROWTH, UNKNOWN, most_tokens
+from mutators.llm.calls import FIRST, GROWTH, UNKNOWN, room_for
 from mutators.llm.client import LLM
 from mutators.llm.settings import LlmSettings
 from operators.definition.spec import Operator, Task
@@ -22,7 +22,7 @@ WHOLE = 'CHANGE: nothing much\n```cpp\n/*! evo\n[[launch]]\nkernel = "f"\nargs =
 
 
 def room(listed: dict[str, Any] | None, cuts: int = 0, **changes: Any) -> int:
-    return most_tokens(LlmSettings(models=(MODEL,), **changes), listed, ASKED, cuts=cuts)
+    return room_for(LlmSettings(models=(MODEL,), **changes), listed, ASKED, cuts=cuts)
 
 
 def test_room_follows_the_models_limit() -> None:

@@ -96,7 +96,7 @@ ALIKE = {"latency": {"a": 0.3, "b": 0.1, "c": 0.02}, "bandwidth": {"a": 0.3, "b"
 
 
 def gained(rates: Mapping[str, Mapping[str, float]], *, told: bool, worlds: int = 10, tries: int = 400) -> float:
-    """What a bandit gains in all, with or without being told the context, which changes now and then."""
+    """The gain of a bandit in all, with or without being told the context, which changes now and then."""
     total = 0.0
     for world in range(worlds):
         bandit, chance = Bandit(), Random(f"context/{world}")

@@ -79,7 +79,7 @@ def test_a_draft_that_is_at_fault_to_the_end_is_the_evaluators_to_reject() -> No
     answers = [GOOD, *(MEND.replace("< 31", f"< {n - 1}").replace("< 32", f"< {n}") for n in range(32, 24, -1))]
     proposal, llm, bench = ask(9, *answers)
     assert proposal.kernel and "phase < 29" in proposal.kernel.source and not proposal.failure
-    assert len(llm.calls) == TRIES_WITH_CHECKS == 1 + len(bench.checked)  # nobody would hear of a last look
+    assert len(llm.calls) == TRIES_WITH_CHECKS == 1 + len(bench.checked)  # no answer would follow a last look
 
 
 def test_a_request_may_want_drafts_compiled_alone_and_say_how_many_there_may_be() -> None:

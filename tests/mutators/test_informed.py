@@ -1,4 +1,4 @@
-"""What prompts tell of machine, limits and search: whole golden prompts, and single things that must not be lost."""
+"""Words of prompts on machine, limits and search: whole golden prompts, and single things that must not be lost."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.mutators.test_prompts import INJECTIONS, MARK, outside
 
 SCORES = Path(__file__).parents[1] / "data" / "scores"
 MOST_CHARACTERS = 20_000
-"""Of a prompt without the sources of its kernels: some 5,000 tokens."""
+"""Most characters of a prompt without the sources of its kernels: some 5,000 tokens."""
 
 
 @pytest.mark.parametrize(("operator", "stage", "target"), cases.CASES)

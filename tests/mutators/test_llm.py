@@ -648,7 +648,7 @@ USAGES = [
 
 @pytest.mark.parametrize("usage", USAGES)
 def test_usage_that_cannot_be_is_charged_by_bounds_and_recorded(usage: str) -> None:
-    """The answer is kept whatever stands beside it, and whoever tells less than nothing does not lower the bill."""
+    """The answer is kept whatever stands beside it, and usage below zero does not lower the bill."""
 
     async def work(server: LlmServer) -> None:
         llm = LLM(settings(server, models=("openai/gpt-4o",), prices={}))

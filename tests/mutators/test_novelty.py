@@ -31,7 +31,7 @@ def kernel(code: str = CODE, header: str = HEADER, **values: int) -> Kernel:
 
 
 def ask(*answers: str, bench: bool = True, **known: Any) -> tuple[Proposal, ScriptedLLM, int]:
-    """What comes of these answers, and how many drafts were built."""
+    """The result of these answers, and the number of drafts that were built."""
     request, parents, operator = cases.case("rewrite", "cpu")
     llm, there = ScriptedLLM(lambda _, number: answers[number]), ScriptedBench(0)
     told = (replace(parents[0], briefing=Briefing(**known)), *parents[1:])

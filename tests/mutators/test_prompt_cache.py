@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from mutators.base import Call, CallStatus, Message, Request
+from mutators.llm.calls import marked
 from mutators.llm.client import LLM
-from mutators.llm.prompt_cache import marked
 from mutators.llm.settings import LlmSettings
 from operators.definition.spec import Task
 from tests.mutators.llm_server import LlmServer, Reply

@@ -103,7 +103,7 @@ INJECTIONS = (
 
 
 def outside(content: str) -> str:
-    """What stands outside of fences that are marked as untrusted, read as CommonMark reads fences."""
+    """The text outside of fences that are marked as untrusted, read as CommonMark reads fences."""
     left, fence = [], ""
     for line in content.split("\n"):
         closing = re.fullmatch(r" {0,3}(`+)\s*", line)

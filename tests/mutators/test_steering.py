@@ -1,4 +1,4 @@
-"""What a profiler says orders what `transform` tries."""
+"""A kernel's profile orders what `transform` tries."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Runner:
     def run(
         self, operator: Operator, inputs: Inputs, dtype: str, *, poison: float = math.nan
     ) -> dict[str, torch.Tensor]:
-        """Outputs by name; what nobody wrote is poison."""
+        """Outputs by name; elements that were not written are poison."""
         plan = self._plan(operator)
         resolved = plan.resolve(operator, dtype=dtype, dims=inputs.dims, values={}, facts=FACTS)
         tensors = {n: t.clone() for n, t in inputs.tensors.items()}

@@ -1,4 +1,4 @@
-"""Which operators are tested by default: one of a family; the others run with --slow."""
+"""Operators that are tested by default: one of a family; the others run with --slow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SAMPLE = (
 )  # fmt: skip
 
 BRIEF = ("matrix_mul", "prefix_sum", "softmax", "spmv_csr")
-"""What a test that makes one of each operator makes by default."""
+"""Operators that a test which makes one of each uses by default."""
 
 
 def every_operator(default: tuple[str, ...] = BRIEF) -> list[object]:

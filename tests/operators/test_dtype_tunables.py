@@ -36,7 +36,7 @@ def test_plan_and_prelude_have_the_values_of_the_dtype() -> None:
         plan = plan.for_dtype(dtype)
         (step,) = plan.resolve(OPERATOR, dtype=dtype, dims=dims, values={}, facts=FACTS).steps
         assert step.grid[0] == vector == plan.settings({})["VECTOR"]
-        for other in (plan, plan.for_dtype("bf16"), plan.for_dtype("fp32")):  # whoever forgot is put right
+        for other in (plan, plan.for_dtype("bf16"), plan.for_dtype("fp32")):  # a caller that forgot is put right
             assert f"constexpr int VECTOR = {vector};" in prelude(
                 OPERATOR, other, target="cuda", dtype=dtype, values={}
             )

@@ -1,4 +1,4 @@
-"""What is far too long is told in a line, whatever it was named as, and never read to its end."""
+"""Files that are far too long are told in a line, whatever they are named as, and never read to their end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of an operator's folder counts as its definition."""
+"""The parts of an operator's folder that count as its definition."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ PIECES = (
 
 
 def calls_of(text: str) -> tuple[int, str]:
-    """How many calls of Python functions it takes to read a header, and what came of it."""
+    """The number of calls of Python functions that reading a header takes, and the result."""
     calls = 0
 
     def count(_: FrameType, event: str, __: object) -> None:

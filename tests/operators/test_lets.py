@@ -146,7 +146,7 @@ def named(draw: st.DrawFn) -> dict[str, str]:
 
 
 def outcome(body: str) -> str | None:
-    """What comes of the plan; None where an expression has no value."""
+    """The result of the plan; None where an expression has no value."""
     plan = plan_of(body)
     try:
         return resolve(plan).canonical()

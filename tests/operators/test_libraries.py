@@ -25,7 +25,7 @@ from tests.choosing import some_slow
 from tests.operators.test_operator_folders import arguments, asked, worst
 
 NO_STAND_IN = {"cupy.cublas.dgmm", "torch.nn.functional.scaled_dot_product_attention (cuDNN)", "torch.mm (out_dtype)"}
-"""What only a GPU can try."""
+"""Calls that only a GPU can try."""
 
 
 def stand_ins() -> dict[str, ModuleType]:
@@ -67,7 +67,7 @@ def test_every_declared_call_is_right(name: str, monkeypatch: pytest.MonkeyPatch
 
 
 def fake_cusparse(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of CuPy's bindings what is used, on pointers into this process's memory."""
+    """The used part of CuPy's bindings, on pointers into this process's memory."""
     types = {0: ctypes.c_float, 1: ctypes.c_double}
 
     def array(pointer: int, count: int, kind: type[Any] = ctypes.c_int32) -> np.ndarray:

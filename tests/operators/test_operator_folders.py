@@ -74,14 +74,14 @@ def asked(
 
 
 def arguments(operator: Operator, inputs: Inputs, *, dtype: str = "fp32") -> dict[str, object]:
-    """What the functions of reference.py that get tensors of the task's dtype may name."""
+    """The arguments that functions of reference.py which get tensors of the task's dtype may name."""
     scalars = {s.name: s.value for s in operator.scalars}
     tensors = {n: t.clone() for n, t in inputs.tensors.items()}
     return {**inputs.dims, **scalars, **tensors, "dtype": DTYPES[dtype], "rng": np.random.default_rng(1)}
 
 
 def wide(operator: Operator, inputs: Inputs, *, dtype: str = "fp32") -> dict[str, object]:
-    """What the fp64 functions are called with."""
+    """The arguments of the fp64 functions."""
     tensors = {n: t.double() if t.is_floating_point() else t.clone() for n, t in inputs.tensors.items()}
     return arguments(operator, inputs, dtype=dtype) | tensors
 
@@ -128,7 +128,7 @@ def turns(operator: Operator, number: int, count: int) -> list[str]:
 
 
 NO_LIBRARY: frozenset[str] = frozenset()
-"""No vendor has these, alone or out of a few calls."""
+"""Operators that no vendor has, alone or out of a few calls."""
 NO_FP16 = frozenset({"cross_entropy_loss", "matrix_power", "stencil_2d", "stencil_3d", "triangle_attention"})
 """Their `inputs(...)` knows no such type, and runs that began with it must find it as it was."""
 ASTRA = ("fused_add_rms_norm", "merge_attn_states", "silu_and_mul")

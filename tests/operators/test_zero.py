@@ -1,4 +1,4 @@
-"""What a plan clears before its first launch, always or on conditions; what it does not clear is poison."""
+"""Buffers that a plan clears before its first launch, always or on conditions; others are poison."""
 
 from __future__ import annotations
 

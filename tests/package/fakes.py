@@ -17,7 +17,7 @@ MEMORY = 1 << 60
 
 
 class FakeDriver:
-    """What stands for `call` of a launcher's module, and for its `LaunchArguments`.
+    """A stand-in for `call` of a launcher's module, and for its `LaunchArguments`.
 
     Arguments that point to what was copied to the device are noted as that.
     """
@@ -66,7 +66,7 @@ class FakeDriver:
         return None
 
     def readonly(self, parts: Sequence[bytes]) -> list[int]:
-        """What stands for `Launcher.readonly`."""
+        """A stand-in for `Launcher.readonly`."""
         made = []
         for part in parts:
             self._keep(self._end, part)
@@ -98,7 +98,7 @@ class _Address:
 
 
 def _encoded(said: tuple[Any, ...]) -> bytes:
-    """What stands for the tensor map that the driver was told to make."""
+    """A stand-in for the tensor map that the driver was told to make."""
     return hashlib.sha512(repr(said).encode()).digest() * 2
 
 
@@ -111,7 +111,7 @@ class _Encoded:
 
 
 def printed_like_cpp(told: Sequence[tuple[Any, ...]], symbols: Mapping[str, str]) -> list[str]:
-    """What fake_driver.cpp prints of what a FakeDriver was told."""
+    """The lines that fake_driver.cpp prints of what a FakeDriver was told."""
     lines, maps = [], {}
     for each in told:
         if each[0] == "TensorMapEncodeTiled":

@@ -35,7 +35,7 @@ WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror")
 
 
 def drawn(draw: random.Random, depth: int) -> str:
-    """A formula as nobody would write it."""
+    """A formula that no author would write."""
     if depth == 0 or draw.random() < 0.15:
         return draw.choice(NAMES) if draw.random() < 0.7 else str(draw.choice(EDGES))
 

@@ -214,7 +214,7 @@ def _refusal(packed: Packed, dims: dict[str, int]) -> str | None:
 
 
 def _others(packed: Packed) -> list[dict[str, int]]:
-    """Dims as nobody chose them, which the kernel may not serve."""
+    """Dims that were chosen by chance, which the kernel may not serve."""
     draw, names = random.Random(7), _dims(packed)[0]
     sizes = (0, *range(1, 40), *range(40, 120, 7), 1000, 4096, 70001)
     return [
@@ -223,7 +223,7 @@ def _others(packed: Packed) -> list[dict[str, int]]:
 
 
 def _dims(packed: Packed) -> list[dict[str, int]]:
-    """Of all shapes that the kernel serves."""
+    """The dims of all shapes that the kernel serves."""
     operator = packed.subject.operator
     found = []
     for workload in (*operator.hidden, *operator.workloads):
@@ -263,7 +263,7 @@ def _told_by_engine(
 
 
 def _told_by_cpp(packed: Packed, driver: Path, folder: Path, calls: list[list[int]]) -> list[list[str]]:
-    """What the launcher in C++ tells a driver in each of some calls, whose dims and addresses these are.
+    """The driver calls of the launcher in C++ in each of some calls, whose dims and addresses these are.
 
     It makes tensor maps anew where it asks for the occupancy first.
     """
@@ -311,7 +311,7 @@ def _arrays(packed: Packed, dims: dict[str, int]) -> dict[str, FakeArray]:
 def _told_by_package(
     packed: Packed, arrays: dict[str, FakeArray], dims: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> tuple[list[Any], dict[str, int]]:
-    """What the package's loader tells the driver, and where it put its scratch."""
+    """The driver calls of the package's loader, and where it put its scratch."""
     operator = packed.subject.operator
     driver = FakeDriver()
     library = FakeLibrary(packed.engine("evo.packaging.runtime.loading").ArrayView)

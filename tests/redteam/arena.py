@@ -17,7 +17,7 @@ A file under `canaries/<class>/` or `right/` is a kernel file with a second comm
     */
 
 A trick by which nothing can be seen from outside is written so that the result is right only if the trick worked.
-`@SECRET@` stands for a file that whoever started the search can read; its text must turn up nowhere.
+`@SECRET@` stands for a file that the user of the search can read; its text must turn up nowhere.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ TIMING_BUDGET_S = 0.1
 COMPILE_TIMEOUT_S = 8.0
 """Likewise: timed samples are taken and checked as ever, but only as many as the first look needs."""
 TRIES = 3
-"""Who hides work from the clock is quarantined every time, who ends late on a busy machine is not."""
+"""Verdicts of one kernel: one that hides work from the clock is quarantined every time, one that ends late on a busy
+machine is not."""
 
 NAMED = {
     "INCLUDE": r"#.*include|%:include|#import|include_next|__has_include|raw string",
@@ -91,7 +92,7 @@ _COMMENT = re.compile(r"/\* redteam\n(.*?)\*/\n", re.DOTALL)
 
 
 class Outcome(StrEnum):
-    """What became of a trick."""
+    """Outcome of a trick."""
 
     STRUCTURAL = "structural"
     """It cannot be expressed, or what it needs does not exist."""
@@ -102,7 +103,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Secret:
-    """What must not come out: a file's path and its text."""
+    """Secret that must not come out: a file's path and its text."""
 
     path: Path
     text: str
@@ -197,7 +198,7 @@ def right_kernels() -> list[Entrant]:
 
 @dataclass(frozen=True)
 class Fight:
-    """What came out, and how long the verdict took."""
+    """Result of a fight, and how long the verdict took."""
 
     evaluation: Evaluation
     seconds: float
@@ -265,7 +266,7 @@ def small(operator: Operator) -> Operator:
 
 
 def short_timings() -> Iterator[tuple[object, str, object]]:
-    """What to patch so that timing, of which nothing here depends on the precision, takes little time."""
+    """The patches with which timing, of which nothing here depends on the precision, takes little time."""
     yield build, "COMPILE_TIMEOUT_S", COMPILE_TIMEOUT_S
     for name in ("SCREEN", "CONFIRM"):
         yield pipeline, name, replace(getattr(pipeline, name), budget_s=TIMING_BUDGET_S)

@@ -1,4 +1,4 @@
-"""What processes we have started, orphans included."""
+"""Processes that we have started, orphans included."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 def adopt_orphans() -> None:
-    """From now on whoever loses its parent among our descendants becomes our child, and so stays in sight."""
+    """Make every descendant of ours that loses its parent our child from now on, so that it stays in sight."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 

@@ -22,7 +22,7 @@ from tests.redteam.arena import HERE, Arena, Entrant, Outcome, Secret, canaries,
 from tests.redteam.processes import adopt_orphans, descendants, left_over
 
 KINDS = canaries_of_cuda.KINDS | marks.KINDS
-"""Of canaries on the cuda target."""
+"""Kinds of canaries on the cuda target."""
 CUDA = [canary for group in KINDS.values() for canary in group.values()]
 README = HERE / "README.md"
 BEGIN, END = "<!-- cuda:begin -->", "<!-- cuda:end -->"
@@ -44,9 +44,9 @@ class Row:
     seconds: float
     why: str = ""
     processes_left: int | None = None
-    """For bombs only, like the next one."""
+    """Processes left; for bombs only, like the next one."""
     next_verdict_s: float | None = None
-    """Until a kernel that is judged directly afterwards has its verdict."""
+    """Time until a kernel that is judged directly afterwards has its verdict."""
 
     @property
     def surprising(self) -> bool:

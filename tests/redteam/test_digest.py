@@ -116,6 +116,6 @@ def test_what_is_mapped_differently_has_another_digest(name: str, arena: Arena) 
 
 
 def test_plans_that_agree_on_the_canonical_dims_alone_have_different_digests(arena: Arena) -> None:
-    """Those dims come from inputs that anybody can draw; only a plan's text tells what it does on others."""
+    """Those dims come from inputs that anyone can draw; only a plan's text tells what it does on others."""
     always, nearly = (digest(arena, SPARSE.format(condition), "spmv_csr") for condition in (">= 0", "< 1000000"))
     assert always != nearly

@@ -1,4 +1,4 @@
-"""Attempts to get at a file or at the environment of whoever searches, and bombs: nothing comes out, nothing stays."""
+"""Attempts to get at a file or at the environment of the search, and bombs: nothing comes out, nothing stays."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ HOOKS = {
     "    reinterpret_cast<void (*)()>(reinterpret_cast<unsigned long>(sled.code))();\n    return one;\n}\n"
     'extern "C" __attribute__((visibility("default"))) int chosen() __attribute__((ifunc("choose")));\n',
 }  # fmt: skip
-"""What makes a loader run code, or may."""
+"""Sections that make a loader run code, or may."""
 at_load = pytest.mark.skipif(platform.machine() != "x86_64", reason="its machine code is that of x86-64")
 
 

@@ -39,11 +39,12 @@ BRIEF = frozenset((
     "escape/builtin_fork", "library/dlopen", "decoys/clones", "right/axpb_backwards", "bombs/fork_and_hang",
     "bombs/memory",
 ))  # fmt: skip
-"""At least one canary of each class, and a right kernel: these run without --slow."""
+"""Canaries that run without --slow: at least one of each class, and a right kernel."""
 
 
 def marked(entrant: Entrant) -> object:
-    """What shows a gap of the evaluator is expected to fail; when it no longer does, its mark must go."""
+    """The case with its mark: one that shows a gap of the evaluator is expected to fail; when it no longer does, the
+    mark must go."""
     marks = [pytest.mark.xfail(reason=entrant.about["finding"], strict=True)] if "finding" in entrant.about else []
     if not entrant.runs_here:
         marks = [pytest.mark.skip(reason=f"for {entrant.about['machine']} only")]

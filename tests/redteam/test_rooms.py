@@ -40,7 +40,7 @@ NEEDS_VALGRIND = pytest.mark.skipif(shutil.which("valgrind") is None, reason="va
 
 @pytest.fixture
 def sentinel() -> Iterator[int]:
-    """A process of ours; whoever escapes kills it, or leaves another one behind. Neither must have happened."""
+    """A process of ours; a kernel that escapes kills it, or leaves another one behind. Neither must have happened."""
     adopt_orphans()
     process = subprocess.Popen(["sleep", "600"], start_new_session=True)
     before = descendants()
@@ -84,7 +84,7 @@ DISGUISES = HOOKS | {
     "    reinterpret_cast<void (*)()>(reinterpret_cast<unsigned long>(sled.code))();\n    return 1;\n}\n"
     "__shared__ int computed = first();\n__device__ int use() { return computed; }\n",
 }  # fmt: skip
-"""What may run when it is loaded, with what only a kernel of CUDA has."""
+"""Sections that may run when they are loaded, with those that only a kernel of CUDA has."""
 REFUSED = {
     ".rela.ifunc": "only a compiler may make",
     ".init_array": "runs when it is loaded",
@@ -169,7 +169,7 @@ def test_a_profiled_kernel_makes_no_file(axpb: Operator, tmp_path: Path) -> None
 
 
 def simulated(operator: Operator, source: str, folder: Path) -> Simulation | str:
-    """What comes of a profile's run under the simulator."""
+    """The result of a profile's run under the simulator."""
     made = Kernel(operator.name, "cpu", source)
     plan = parse_plan(made.source, operator, "cpu")
     built = build.build(made, plan, operator, dtype="fp32", folder=folder, resolved="")

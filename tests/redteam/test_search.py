@@ -25,9 +25,9 @@ TASK = Task("axpb", "fp32", "cpu")
 KINDS = ("escape", "compile", "bombs", "caching", "library")
 """Escapes at load, tables and assembly, and what keeps its judges busy."""
 PATIENT = {"endless_constant", "endless_templates", "macro_explosion", "disk", "huge_code", "includes_itself"}
-"""Which keep a compiler busy until its time is up, in the long run of this test alone."""
+"""Canaries that keep a compiler busy until its time is up, in the long run of this test alone."""
 EVERY, SELDOM = 8, 12
-"""So many canaries from one honest kernel to the next; every so many-th canary in the short run."""
+"""Number of canaries from one honest kernel to the next; in the short run, of all canaries to one that is tried."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What a query may not do: write, read a file, load an extension, learn a secret, or go on past its limit."""
+"""Forbidden acts of a query: write, read a file, load an extension, learn a secret, or go on past its limit."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ for statement in statements:
 
 
 def answers(where: Sequence[Path], statements: Sequence[str], timeout_s: float) -> Iterator[str | None]:
-    """What each statement is refused with; None: it is not."""
+    """The refusal of each statement; None: there is none."""
     while statements:
         given = json.dumps([[str(run) for run in where], timeout_s, list(statements)])
         made = subprocess.run(

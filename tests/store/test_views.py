@@ -217,7 +217,7 @@ def test_a_duplicate_falls_with_its_original(tmp_path: Path) -> None:
     assert (verdicts["A"]["status"], verdicts["C"]["status"]) == ("wrong", "wrong")
     assert verdicts["C"]["speedup"] is None
     assert rows(folder, "SELECT kernel_id FROM best") == [{"kernel_id": "E"}]
-    assert by(folder, "kernel_id", "FROM lineage")["A"]["mutator"] == "rewrite"  # nobody asked, but it is no ancestor
+    assert by(folder, "kernel_id", "FROM lineage")["A"]["mutator"] == "rewrite"  # unasked, but no ancestor
 
 
 def test_the_latest_of_equally_severe_verdicts_counts(tmp_path: Path) -> None:

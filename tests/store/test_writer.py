@@ -409,7 +409,7 @@ def test_batches_wait_for_room_in_their_order_and_readers_are_told(
             resource.setrlimit(resource.RLIMIT_FSIZE, ((folder / "evo.duckdb.wal").stat().st_size, hard))
             batches = [store.commit({"events": [event(f"{number}")]}) for number in range(3)]
             assert waited.wait(60) and not any(batch.done() for batch in batches)
-            assert store.rows("FROM events").num_rows == 1  # who reads waits for nobody
+            assert store.rows("FROM events").num_rows == 1  # a reader waits for no writer
             with pytest.raises(StoreError, match="has waited for room on its disk for"):
                 query(folder, "FROM events")
         finally:

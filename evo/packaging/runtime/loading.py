@@ -19,6 +19,7 @@ from operators.definition.portable import operator_of
 from operators.definition.spec import Operator, Tensor
 from operators.dtypes import DTYPES, DType, resolve_dtype
 from operators.expression import ExpressionError
+from operators.plan.launch import ResolvedBuffer
 from operators.plan.reading import Plan, ResolvedPlan, parse_plan
 
 FORMAT = 1
@@ -35,7 +36,7 @@ class CallError(ValueError):
 
 @dataclass(frozen=True)
 class ArrayView:
-    """What the loader looks at of an array."""
+    """The properties of an array that the loader looks at."""
 
     dtype: str
     """A name of `operators.dtypes.DTYPES`, or the library's own where there is none."""
@@ -68,7 +69,7 @@ class Package:
 
     @cached_property
     def plan(self) -> Plan:
-        """What the header declares."""
+        """The plan that the header declares."""
         header = f"/*! evo{self.data['header']}*/\n"
         return parse_plan(header, self.operator, self.data["target"], name="plan.json").for_dtype(self.dtype)
 
@@ -148,9 +149,9 @@ class Package:
         facts: Mapping[str, int],
         occupancy: Callable[[str, int, int], int] | None = None,
     ) -> ResolvedPlan:
-        """What one call does with these dims; `occupancy` tells the blocks per multiprocessor of a kernel, its threads
-        and its dynamic shared memory in bytes. It raises CallError where the kernel does not serve these dims, and
-        PlanError where its formulas have no value."""
+        """The steps of one call with these dims; `occupancy` tells the blocks per multiprocessor of a kernel, its
+        threads and its dynamic shared memory in bytes. It raises CallError where the kernel does not serve these dims,
+        and PlanError where its formulas have no value."""
         key = (*sorted(dims.items()), *sorted(facts.items()))
         if key not in self._resolved:
             if not self.plan.supports(self.operator, dims, self.values, facts, self.dtype):
@@ -210,7 +211,7 @@ class Torch:
         self._names = {getattr(torch, name): ours for ours, name in _TORCH.items()}
 
     def view(self, array: Any) -> ArrayView:
-        """What the loader looks at."""
+        """The properties of the array that the loader looks at."""
         device = array.device.index if array.device.type == "cuda" else array.device.type
         dtype = self._names.get(array.dtype, str(array.dtype))
         return ArrayView(dtype, tuple(array.shape), array.is_contiguous(), array.data_ptr(), device)
@@ -247,7 +248,7 @@ class Numpy(_Numbers):
         super().__init__(numpy)
 
     def view(self, array: Any) -> ArrayView:
-        """What the loader looks at."""
+        """The properties of the array that the loader looks at."""
         return ArrayView(self._dtype(array), array.shape, array.flags.c_contiguous, array.ctypes.data, "cpu")
 
     def empty(self, shape: tuple[int, ...], dtype: str, device: int | str) -> Any:
@@ -270,7 +271,7 @@ class Cupy(_Numbers):
         super().__init__(cupy)
 
     def view(self, array: Any) -> ArrayView:
-        """What the loader looks at."""
+        """The properties of the array that the loader looks at."""
         return ArrayView(self._dtype(array), array.shape, array.flags.c_contiguous, array.data.ptr, array.device.id)
 
     def empty(self, shape: tuple[int, ...], dtype: str, device: int | str) -> Any:
@@ -322,10 +323,31 @@ class Called:
                 self.arrays[tensor.name] = library.empty(shape, package.element(tensor).name, self.device)
                 views[tensor.name] = library.view(self.arrays[tensor.name])
         package.check(views)
-        self.addresses = {name: view.address for name, view in views.items()}
+        self._library = library
+        self._scratch: dict[str, Any] = {}
+        self._addresses = {name: view.address for name, view in views.items()}
         self._outputs = [self.arrays[tensor.name] for tensor in operator.outputs]
+
+    def addresses_with(self, buffers: Iterable[ResolvedBuffer]) -> dict[str, int]:
+        """The addresses of all tensors, and of these buffers, which are made and live as long as this object."""
+        self._scratch = {b.name: self._library.empty((b.bytes,), "uint8", self.device) for b in buffers}
+        return self._addresses | {name: self._library.view(array).address for name, array in self._scratch.items()}
 
     @property
     def result(self) -> Any:
         """The one output, or all of them in the order of the signature."""
         return self._outputs[0] if len(self._outputs) == 1 else tuple(self._outputs)
+
+
+class PackagedKernel:
+    """A kernel that can be called: `y = kernel(x)`, or `kernel(x, out=y)`.
+
+    Inputs come in the order of `inputs`. Outputs are made where `out` names none. Dims that no shape tells are said by
+    name. It raises CallError, a ValueError, for arrays that the kernel was not made for.
+    """
+
+    def __init__(self, package: Package) -> None:
+        """`package` is where everything about it stands."""
+        self.package = package
+        self.inputs = tuple(tensor.name for tensor in package.operator.inputs)
+        self.outputs = tuple(tensor.name for tensor in package.operator.outputs)

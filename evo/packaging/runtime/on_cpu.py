@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from evo.packaging.runtime.loading import Called, Numpy, Package, Torch, library_of
+from evo.packaging.runtime.loading import Called, Numpy, Package, PackagedKernel, Torch, library_of
 from fitness.judging.signature import packed
 
 LIBRARIES: Mapping[str, Callable[[], Any]] = {"numpy": Numpy, "torch": Torch}
@@ -29,18 +29,8 @@ def load(folder: str | Path | None = None) -> CpuKernel:
     return CpuKernel(Package(Path(folder) if folder else Path(__file__).parent))
 
 
-class CpuKernel:
-    """A kernel that can be called: `y = kernel(x)`, or `kernel(x, out=y)`.
-
-    Inputs come in the order of `inputs`. Outputs are made where `out` names none. Dims that no shape tells are said by
-    name. It raises CallError, a ValueError, for arrays that the kernel was not made for.
-    """
-
-    def __init__(self, package: Package) -> None:
-        """`package` is where everything about it stands."""
-        self.package = package
-        self.inputs = tuple(tensor.name for tensor in package.operator.inputs)
-        self.outputs = tuple(tensor.name for tensor in package.operator.outputs)
+class CpuKernel(PackagedKernel):
+    """A kernel of the processor: a call returns when the outputs are computed."""
 
     @cached_property
     def _functions(self) -> dict[str, Any]:
@@ -54,8 +44,7 @@ class CpuKernel:
         if called.device != "cpu":
             raise ValueError(f"the arrays lie on {called.device}; the kernel runs on a processor")
         resolved = self.package.resolved(called.dims, facts())
-        scratch = {b.name: library.empty((b.bytes,), "uint8", "cpu") for b in resolved.buffers}
-        addresses = called.addresses | {name: library.view(a).address for name, a in scratch.items()}
+        addresses = called.addresses_with(resolved.buffers)
         sizes = self.package.sizes(called.dims, resolved)
         for name in resolved.zero:
             ctypes.memset(addresses[name], 0, sizes[name])
@@ -73,7 +62,7 @@ class CpuKernel:
 
 
 def facts() -> dict[str, int]:
-    """What the plan's formulas may know of this machine."""
+    """The facts of this machine that the plan's formulas may know."""
     said = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
     cores = int(said) if said.isdigit() and int(said) else len(os.sched_getaffinity(0))
     try:
@@ -111,7 +100,7 @@ def compiled(package: Package) -> Path:
 
 
 def _processor() -> str:
-    """What -march=native depends on."""
+    """The processor as -march=native sees it."""
     with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))

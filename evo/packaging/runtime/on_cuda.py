@@ -18,7 +18,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from evo.packaging.runtime.loading import Called, Cupy, Package, Torch, library_of
+from evo.packaging.runtime.loading import Called, Cupy, Package, PackagedKernel, Torch, library_of
 from fitness.cuda.compile.program import KernelCall, Program
 from fitness.cuda.running import launching
 from fitness.cuda.running.arguments import program
@@ -34,23 +34,16 @@ def load(folder: str | Path | None = None) -> CudaKernel:
     return CudaKernel(Package(Path(folder) if folder else Path(__file__).parent))
 
 
-class CudaKernel:
-    """A kernel that can be called: `y = kernel(x)`, or `kernel(x, out=y)`.
-
-    Inputs come in the order of `inputs`. Outputs are made where `out` names none. Dims that no shape tells are said by
-    name. It raises CallError, a ValueError, for arrays that the kernel was not made for.
-    """
+class CudaKernel(PackagedKernel):
+    """A kernel of a GPU: a call launches it into the current stream of the arrays' library."""
 
     def __init__(self, package: Package) -> None:
-        """`package` is where everything about it stands."""
-        self.package = package
-        self.inputs = tuple(tensor.name for tensor in package.operator.inputs)
-        self.outputs = tuple(tensor.name for tensor in package.operator.outputs)
+        super().__init__(package)
         self._loaded: dict[int, Loaded] = {}
         self._programs: dict[tuple[object, ...], Program] = {}
 
     def __call__(self, *inputs: Any, out: Any = None, **dims: int) -> Any:
-        """Launch into the current stream of the arrays' library; return the outputs, which are not waited for."""
+        """Launch it, and return the outputs, which are not waited for."""
         library = library_of(inputs, LIBRARIES)
         called = Called(self.package, library, inputs, out, dims)
         if not isinstance(called.device, int):
@@ -62,8 +55,7 @@ class CudaKernel:
         with loaded.current():
             resolved = self.package.resolved(called.dims, loaded.facts, loaded.occupancy)
             # Freed memory of either library is reused in the order of its stream, so scratch needs no waiting.
-            scratch = {b.name: library.empty((b.bytes,), "uint8", device) for b in resolved.buffers}
-            addresses = called.addresses | {name: library.view(a).address for name, a in scratch.items()}
+            addresses = called.addresses_with(resolved.buffers)
             key = tuple(sorted(called.dims.items())), device
             if key not in self._programs:
                 if len(self._programs) >= 256:
@@ -107,7 +99,7 @@ class Loaded:
         return _Current(self._context)
 
     def occupancy(self, kernel: str, threads: int, shared_bytes: int) -> int:
-        """How many blocks of a kernel a multiprocessor holds at a time."""
+        """The number of blocks of a kernel that a multiprocessor holds at a time."""
         function = self.functions[kernel]
         return int(call("OccupancyMaxActiveBlocksPerMultiprocessor", function, threads, shared_bytes))
 

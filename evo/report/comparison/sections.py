@@ -43,7 +43,7 @@ from evo.version import engine_version
 from operators.plan.defaults import with_defaults
 
 LINK = "kernel-"
-"""What the anchor of a winner's file begins with."""
+"""Prefix of the anchor of a winner's file."""
 MOST_SOURCES = 4_000_000
 """Characters of winners' files in a report; the fastest of every task come first."""
 EVERY = 8
@@ -165,7 +165,7 @@ def _curves(seen: Material) -> Section:
 
 
 def _used(seen: Material) -> Section:
-    """What every arm used, of each kind."""
+    """The use of every arm, of each kind."""
     counts = [
         ("evaluations", "evaluations"), ("repairs among these", "repairs"), ("trials of tunables", "trials"),
         ("duplicates", "duplicates"), ("rejected", "rejected"), ("checks", "checks"),

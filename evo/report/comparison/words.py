@@ -29,7 +29,7 @@ def told(seen: Material) -> str:
 
 
 def notices(seen: Material) -> Iterator[str]:
-    """What must be known before a number is read; nothing where all is as it should be."""
+    """Notices to read before any number; none where all is as it should be."""
     yield from _demonstration(seen)
     if seen.hermetic.leaks:
         yield f"Cells heard of what they should not know; no verdict below can be trusted. {seen.hermetic}"
@@ -82,7 +82,7 @@ def _unfinished(seen: Material) -> Iterator[str]:
 
 
 def verdict(effect: Effect) -> str:
-    """What the comparison says of an arm, in a sentence."""
+    """The comparison's verdict on an arm, in a sentence."""
     bounds = f"95 % interval {interval(math.exp(effect.low), math.exp(effect.high))}"
     if math.isinf(effect.high):
         bounds = "no interval of so few operators"
@@ -101,7 +101,7 @@ def verdict(effect: Effect) -> str:
 
 
 def seen_from(effect: Effect) -> str:
-    """How large a difference would have been seen."""
+    """The size from which a difference would have been seen."""
     if math.isinf(effect.detectable):
         few = _several(effect.operators, "operator")
         return f"with {few} no difference, however large, would have been told from chance"

@@ -1,4 +1,4 @@
-"""From a kernel file to a cubin, what is known of its kernels, and the identity of its code. Needs no GPU."""
+"""Builds: a cubin from a kernel file, what is known of its kernels, and the identity of its code. Needs no GPU."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from operators.plan.reading import Plan, parse_plan
 from operators.prelude import prelude, translation_unit
 
 ARCH = "sm_90a"
-"""What is compiled for where no GPU is there to ask."""
+"""Architecture that is compiled for where there is no GPU to ask."""
 MAX_LOG_CHARACTERS, MAX_PTX_CHARACTERS = 1 << 20, 8 << 20
-"""Of what a compiler says and makes of one kernel file; the largest known has a tenth of it."""
+"""Longest log and longest PTX of one kernel file; the largest known has a tenth of it."""
 MAX_STACK_BYTES = 16384
-"""Of a thread: as much of every thread that the device can hold is overwritten before each call."""
+"""Largest stack of a thread: this much of every thread that the device can hold is overwritten before each call."""
 MAX_LOG_LINES = 40
 MAX_LOG_COLUMNS = 600
-"""Of a line; templates spell out their types at any length."""
+"""Longest line of a log; templates spell out their types at any length."""
 DIALECT = Dialect(lambda header: True, "a CUDA header, such as <cuda/barrier>", assembly=True)
 """Any header that the compiler's process can open, which are NVIDIA's; inline PTX is what CUDA kernels live on."""
 SHIM_FILE = "parameters of a launch"
@@ -81,12 +81,12 @@ template <class F> __device__ const Table<F> parameters = Make<F>::table();
 """
     + OWN_LINES
 )
-"""In front of every translation unit: a table of a kernel's parameters for the cubin, which is read, not run."""
+"""Text in front of every translation unit: a table of a kernel's parameters for the cubin, which is read, not run."""
 
 
 @dataclass(frozen=True)
 class KernelFacts:
-    """What ptxas says of one compiled kernel; bytes are per thread, but for shared memory."""
+    """Facts of ptxas on one compiled kernel; bytes are per thread, but for shared memory."""
 
     registers: int
     stack_bytes: int
@@ -102,7 +102,7 @@ class CudaBuild:
 
     arch: str
     cubin: bytes
-    """As it is loaded, with the addresses of `tables`."""
+    """The image as it is loaded, with the addresses of `tables`."""
     lowered: Mapping[str, str]
     """The plan's kernel name expressions, and the symbols in the cubin."""
     kernels: Mapping[str, KernelFacts]
@@ -112,7 +112,7 @@ class CudaBuild:
     cell: tuple[str, ...]
     facts: Mapping[str, Any] = field(default_factory=dict)
     tables: tuple[ReadOnlyTable, ...] = ()
-    """What kernels only read, by its address, which is to lie in memory that they cannot write to."""
+    """Data that kernels only read, by its address, which is to lie in memory that they cannot write to."""
 
 
 def compile_cuda(
@@ -182,7 +182,8 @@ def _inspected(
 
 
 def _keeps(cubin: Cubin, ptx: str) -> str | None:
-    """What is wrong with a variable that is written to though it has an initial value; on a device, that is a fault."""
+    """The fault of a variable that is written to though it has an initial value, which no device allows; None without
+    one."""
     name = written(ptx, tables(cubin))
     return name and (
         f"it writes to the __device__ variable `{name}`, which would live on between calls; declare scratch memory as "
@@ -191,15 +192,16 @@ def _keeps(cubin: Cubin, ptx: str) -> str | None:
 
 
 def _asks(found: Traits, plan: Plan) -> str | None:
-    """What is wrong with code that learns where the driver keeps barriers, of launches that have none: runners watch
-    that memory around cooperative launches alone."""
+    """The fault of code that learns where the driver keeps barriers, in launches that have none; None without one.
+    Runners watch that memory around cooperative launches alone."""
     if not found.environment or any(launch.cooperative for launch in plan.launches):
         return None
     return "it asks for the barrier of the grid; add `cooperative = true` to the [[launch]] that waits for all blocks"
 
 
 def _never_waits(cubin: Cubin, plan: Plan, lowered: Mapping[str, str]) -> str | None:
-    """What is wrong with a launch that may overlap the one before it and does not look whether that is done."""
+    """The fault of a launch that may overlap the one before it and does not look whether that is done; None without
+    one."""
     for launch in plan.launches:
         if launch.overlap and not cubin.waits(lowered[launch.kernel]):
             return (
@@ -246,11 +248,11 @@ def compile_lines(
 
 
 _references: dict[str, Reference] = {}
-"""What was learnt of architectures in this process."""
+"""Facts learnt of architectures in this process."""
 
 
 def _reference(compiler: Compiler, arch: str) -> Reference:
-    """What is known of an architecture. It raises UserError where our own code does not compile for it."""
+    """The known facts of an architecture. It raises UserError where our own code does not compile for it."""
     if arch not in _references:
         made = compiler.compile(CompileJob(PROBE, PROBE_KERNELS, arch, tuple(map(str, include_folders()))))
         if not made.cubin:
@@ -268,7 +270,7 @@ def _shared() -> Compiler:
 
 
 def _told_by_lines(ptx: str, job: CompileJob, compiler: Compiler) -> Rare:
-    """What the kernel's own code does that few kernels need.
+    """The rare features that the kernel's own code uses, told by its lines.
 
     There is seldom anything, so that few are compiled twice. Where no compiler was asked for lines and some stand
     there, a kernel wrote them, to pass for a header.
@@ -326,7 +328,7 @@ def _facts(
 
 
 def _cell(facts: Mapping[str, Any]) -> tuple[str, ...]:
-    """How memory is accessed, what computes, how threads cooperate, resources used."""
+    """The archive cell: memory access, arithmetic, cooperation of threads, resources."""
     memory = "vector" if facts["vectors"] else "scalar"
     if facts["async_copies"]:
         memory = "async"
@@ -421,7 +423,7 @@ def _counted(errors: Iterable[str]) -> list[str]:
 
 
 def _foreign(match: re.Match[str], text: str, expressions: Sequence[str], folders: Sequence[Path]) -> Iterator[str]:
-    """What may be said of an error outside the kernel file."""
+    """Advice on an error outside the kernel file."""
     file = match["file"]
     if file == SHIM_FILE:
         return  # what is wrong with a launch's name is said of the name itself

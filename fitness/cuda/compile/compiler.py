@@ -21,7 +21,7 @@ from fitness.sandbox.processes import GIB, kill_group, start_child
 from operators.errors import UserError
 
 TIMEOUT_S = COMPILE_LIMIT_S["cuda"]
-"""Of one compilation, by the processor's time, so that a busy machine fails no kernel; CuTe takes 5 to 20 s."""
+"""Time limit of one compilation, in processor time so that a busy machine fails no kernel; CuTe takes 5 to 20 s."""
 POLL_S = 0.2
 START_TIMEOUT_S = 60.0
 MEMORY_BYTES = 16 * GIB
@@ -117,7 +117,7 @@ class Compiler:
 
 
 def _processor_s(pid: int) -> float:
-    """What a process of ours has used, all its threads together; see proc_pid_stat(5)."""
+    """The processor time that a process of ours has used, all its threads together; see proc_pid_stat(5)."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

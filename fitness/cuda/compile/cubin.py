@@ -21,11 +21,11 @@ from fitness.judging.signature import MAX_TABLE_BYTES, Param, TableError, parame
 from operators.identity import digest
 
 MAX_BYTES = 64 << 20
-"""Of a cubin; large kernels have some megabytes."""
+"""Largest cubin; large kernels have some megabytes."""
 MAX_NAME_BYTES = 1 << 20
-"""Of a section's name, which holds that of a kernel with its template arguments."""
+"""Longest name of a section, which holds that of a kernel with its template arguments."""
 MAX_NAMES_BYTES = 64 << 20
-"""Of all names together that are read of one table: they may lie over each other."""
+"""Most bytes of all names that are read of one table: they may lie over each other."""
 INSTRUCTION_BYTES = 16
 OPCODE = 0x1FF
 """The bits of an instruction that say what it does; the next three say where its operands come from."""
@@ -49,7 +49,7 @@ BLACKWELL: dict[str, tuple[int, ...]] = {
     "tensor": (0x1EA,),  # UTCHMMA UTCQMMA UTCIMMA: tcgen05.mma
     "fp32": (0x49, 0x4A, 0x4B),  # FFMA2 FMUL2 FADD2
 }
-"""What compute capability 10 has besides, checked against nvdisasm 13.5; all other codes stayed."""
+"""Additional operation codes of compute capability 10, checked against nvdisasm 13.5; all other codes stayed."""
 _HEADER = struct.Struct("<16s2HI3QI6H")
 _SECTION = struct.Struct("<2I4Q2I2Q")
 _SYMBOL = struct.Struct("<I2BH2Q")
@@ -68,7 +68,7 @@ _WAIT, _WHOLE_OPCODE = 0x82E, 0xFFF
 _HFMA2, _FIRST_OPERAND, _RZ = 0x31, 24, 0xFF
 """Capability 10, which has no HFMA2.MMA, sets registers to constants by HFMA2 with zero, register 255, in front."""
 _ANONYMOUS = re.compile(r"(\d\d)(_GLOBAL__N__[0-9a-f]{8}_\d+_kernel_cu_[0-9a-f]{8}_)")
-"""How names of anonymous namespaces begin, behind their length: NVRTC's process ends them."""
+"""Beginnings of the names of anonymous namespaces, behind their length: NVRTC's process ends them."""
 _IDENTITY = b"\x7fELF\x02\x01"
 _SYMTAB, _STRTAB, _NOTE, _NOBITS = 2, 3, 7, 8
 _TYPES = {number: name for name, number in ENUM_SH_TYPE_BASE.items() if isinstance(number, int)}
@@ -89,17 +89,17 @@ class ElfSection:
     type: int
     flags: int
     size: int
-    """As the section says; more than `data` has where the file holds none of it."""
+    """Size that the section states; more than `data` has where the file holds none of it."""
     link: int
     """The number of the section that this one goes with."""
     info: int
     """Its meaning depends on the type: the section that relocations are for, the registers of a kernel."""
     alignment: int
-    """Of its place in memory, in bytes."""
+    """Alignment of its place in memory, in bytes."""
     header_at: int
-    """Where in the file its entry in the table of sections begins."""
+    """Offset in the file of its entry in the table of sections."""
     offset: int
-    """Where in the file its data begins."""
+    """Offset in the file of its data."""
     data: bytes
 
     @property
@@ -133,19 +133,19 @@ class Relocation:
     offset: int
     symbol: Symbol
     addend: int
-    """What is added to the symbol's address, besides what stands at the place."""
+    """Number that is added to the symbol's address, besides the one at the place."""
     entry_at: int
-    """Where in the file the entry lies that says so."""
+    """Offset in the file of the entry that says so."""
 
 
 @dataclass(frozen=True)
 class Cubin:
-    """What is read of a cubin whose layout was checked."""
+    """The parts of a cubin whose layout was checked."""
 
     sections: tuple[ElfSection, ...]
 
     def digest(self) -> bytes:
-        """Of every section but symbols' names and notes of the tools; relocations with what they refer to.
+        """The digest of every section but symbols' names and notes of the tools; relocations with what they refer to.
 
         NVRTC puts the number of its process into some names: a kernel's of an anonymous namespace, and with it those
         of its sections. Where names lie depends on how many digits that has.
@@ -189,7 +189,7 @@ class Cubin:
 
     @cached_property
     def _notes(self) -> Mapping[str, list[bytes]]:
-        """What ptxas notes, by kernel."""
+        """The notes of ptxas by kernel."""
         notes: dict[str, list[bytes]] = {}
         for section in self.sections:
             if section.name.startswith(_NOTES):
@@ -212,7 +212,7 @@ class Cubin:
         return parameter_table(section.data[offset : offset + MAX_TABLE_BYTES])
 
     def symbols(self, section: ElfSection) -> list[Symbol]:
-        """What a table of symbols holds. It raises CubinError where a name does not lie within the names."""
+        """The symbols of a table. It raises CubinError where a name does not lie within the names."""
         names = _Reader(self.sections[section.link].data if section.link < len(self.sections) else b"")
         whole = len(section.data) // _SYMBOL.size * _SYMBOL.size
         entries = _SYMBOL.iter_unpack(section.data[:whole])
@@ -255,7 +255,7 @@ class Cubin:
         return sum(len(section.data) for section in self.sections if section.is_code)
 
     def instructions(self, arch: str) -> dict[str, int]:
-        """How many instructions of each of CLASSES kernels and functions hold; {} where codes are not known."""
+        """The number of instructions of each of CLASSES in kernels and functions; {} where codes are not known."""
         capability = int("".join(filter(str.isdigit, arch)))
         blackwell = 100 <= capability < 110
         if not (80 <= capability <= 90 or blackwell):
@@ -307,24 +307,24 @@ def _symbols(section: ElfSection, names: bytes, wanted: bytes) -> Iterator[tuple
 
 
 class _Reader:
-    """Bytes that somebody else made."""
+    """Reader of bytes from an untrusted author."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._names_bytes = 0
 
     def part(self, offset: int, size: int) -> bytes:
-        """So many bytes from there."""
+        """The bytes of this number from there."""
         if offset + size > len(self._data):
             raise CubinError("its machine code is cut off: a part of it lies beyond its end")
         return self._data[offset : offset + size]
 
     def fields(self, layout: struct.Struct, offset: int) -> tuple[Any, ...]:
-        """What a structure of this layout holds there."""
+        """The fields of a structure of this layout there."""
         return layout.unpack(self.part(offset, layout.size))
 
     def text(self, offset: int) -> str:
-        """What ends with a NUL."""
+        """The text there, up to a NUL."""
         end = self._data.find(b"\0", offset, offset + MAX_NAME_BYTES)
         if end < 0:
             raise CubinError("a name in its machine code has no end")
@@ -335,7 +335,8 @@ class _Reader:
 
 
 def _anonymous(names: Iterable[str]) -> str:
-    """What these call the file's anonymous namespace; empty where none does, and where a kernel's own name poses as it.
+    """The name of the file's anonymous namespace among these; empty where none has it, and where a kernel's own name
+    poses as it.
 
     The digits ahead of it say how long it is, and all of it but the process has one length: the last two count.
     """

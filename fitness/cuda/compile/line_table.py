@@ -1,4 +1,4 @@
-"""Which line of a kernel file an instruction comes from, by the line table of a cubin that was compiled with -lineinfo.
+"""Lines of a kernel file that instructions come from, by the line table of a cubin that was compiled with -lineinfo.
 
 ptxas writes DWARF's section .debug_line in its versions 2 to 4 (dwarfstd.org; section 6.2 of DWARF 4), with two
 instructions of its own, which LLVM's documentation of the PTX back end describes: 0x90 says into which row's place the
@@ -28,12 +28,12 @@ _MOST_INLINED = 64
 
 @dataclass(frozen=True)
 class Row:
-    """From this instruction on, up to the next row's, code comes from one line."""
+    """Code that comes from one line: from this instruction on, up to the next row's."""
 
     offset: int = 0
     """Bytes from the beginning of the code's section."""
     file: str = ""
-    """Without its folder."""
+    """Name of the file without its folder."""
     line: int = 1
     inlined_at: int = 0
     """The number, from 1, of the section's row whose place it was inlined into; 0: it was not."""
@@ -44,7 +44,7 @@ class Lines:
     """The lines of one section of code."""
 
     rows: tuple[Row, ...]
-    """In the order of the table, by which `inlined_at` counts."""
+    """Rows in the order of the table, by which `inlined_at` counts."""
 
     @cached_property
     def _by_offset(self) -> list[Row]:

@@ -79,14 +79,14 @@ class CompileJob:
     arch: str
     """sm_90a and the like."""
     folders: tuple[str, ...]
-    """With headers."""
+    """Folders with headers."""
     lines: bool = False
     """Whether the PTX tells which line of which file every instruction came from."""
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """What the compiler made of a job."""
+    """Result of a compile job."""
 
     log: str
     cubin: bytes

@@ -1,4 +1,4 @@
-"""What a runner is told to do. Imports next to nothing: a runner starts in a fraction of a second."""
+"""The orders to a runner. Imports next to nothing: a runner starts in a fraction of a second."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class KernelCall:
 
 @dataclass(frozen=True)
 class Program:
-    """What one call of a kernel file does, as the runner gets it."""
+    """The steps of one call of a kernel file, as the runner gets them."""
 
     zero: tuple[str, ...]
     calls: tuple[KernelCall, ...]
@@ -39,8 +39,8 @@ class Program:
 
 @dataclass(frozen=True)
 class ReadOnlyTable:
-    """What a kernel only reads, by its address: whoever loads the cubin keeps it where nothing can write to it."""
+    """Data that a kernel only reads, by its address: the loader of the cubin keeps it where nothing can write to it."""
 
     offset: int
-    """In the cubin; the eight bytes there take the table's address."""
+    """Offset in the cubin; the eight bytes there take the table's address."""
     data: bytes

@@ -1,4 +1,4 @@
-"""What a kernel's PTX tells without running it: how it goes about its work. What it may not do its cubin tells.
+"""Traits of a kernel read from its PTX without running it. Its cubin tells what it may not do.
 
 A stranger writes a part of this text, by inline PTX. It is read once, as tokens: comments and strings are taken out,
 bodies are parted into instructions, and every question is asked of these. All of it takes time in proportion to the
@@ -20,7 +20,7 @@ _ASIDE = re.compile(r'//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?|"(?P<string>[^"\
 """Comments and strings, whole or never closed."""
 _BRACE = re.compile(r"(?P<initial>=\s*+\{)|[{}]")
 _AHEAD = re.compile(r"(?:[\s{}]++|(?P<place>\.loc\b[^\n]*+)|[\w$]++:(?!:))*+(?:@!?\s*+%?[\w$]++\s++)?+")
-"""What may stand in front of an instruction: braces of scopes, places in files, labels, a predicate."""
+"""Text in front of an instruction: braces of scopes, places in files, labels, a predicate."""
 _OPCODE = re.compile(r"[a-z]\w*+(?:\s*+\.[\w:]++)*+")
 _FILE = re.compile(r'\.file\s++(\d++)\s++"(\d++)"')
 _PLACE = re.compile(r"\.loc\s++(\d++)(?:.*\binlined_at\s++(\d++))?")
@@ -37,12 +37,12 @@ _NARROW = ("bf16x2", "f16x2", "bf16", "f16")
 _DIGITS = {
     "fp64": 53, "f64": 53, "fp32": 24, "f32": 24, "tf32": 11, "fp16": 11, "f16": 11, "bf16": 8,
 }  # fmt: skip
-"""Of the significand; others have fewer."""
+"""Digits of the significand of each type; others have fewer."""
 _CLOCK = re.compile(r"%(?:clock(?:64|_hi)?|globaltimer(?:_lo|_hi)?|pm\d+(?:_64)?)(?![\w$])")
 _WHERE = re.compile(r"%(?:n?smid|warpid|gridid|envreg\d+|current_graph_exec)(?![\w$])")
 _FUNCTION = re.compile(r"\.(?:entry|func)\b\s*+(?:\([^()]*+\)\s*+)?+([\w$]++)")
 _CALLED = re.compile(r"call(?![\w$])|mov\.|cvta\.|st\.(?:param|local)|ret(?![\w$])")
-"""What is done with the address of a function that is to be called."""
+"""Instructions that handle the address of a function that is to be called."""
 _POLICY = re.compile(r"(?:createpolicy|discard|applypriority)\.|.*L[12]::(?:evict_(?:last|first|unchanged)|cache_hint)")
 
 
@@ -50,7 +50,7 @@ class PtxInstruction(NamedTuple):
     """One instruction, without its label and predicate."""
 
     opcode: str
-    """With its modifiers and without blanks: `ld.global.v4.f32`."""
+    """Operation with its modifiers and without blanks: `ld.global.v4.f32`."""
     operands: str
     place: str
     """The last `.loc` in front of it, in the same body; empty: there is none."""
@@ -76,7 +76,7 @@ UNCOMMON: Mapping[str, Callable[[PtxInstruction], bool]] = {
 }
 """Likewise, what few kernels need and none is suspected for."""
 DEVICE_ADDRESSES = range(2**32, 2**49)
-"""Where a number that reaches the brackets of a load or store is taken for an address; offsets are smaller."""
+"""Numbers that are taken for addresses where they reach the brackets of a load or store; offsets are smaller."""
 _OPERAND = re.compile(r"%?[A-Za-z_$][\w$]*+")
 _ADDRESSING = re.compile(r"(?:mov|cvta(?:\.to)?(?:\.global)?|add|sub|or|mad\.(?:wide|lo)|shl)\.[usb]\d+")
 _NUMBER = re.compile(
@@ -89,7 +89,7 @@ _BASE = re.compile(r"\[\s*+(%?[\w$]++)")
 
 @dataclass(frozen=True)
 class Traits:
-    """How the code of all kernels of a file accesses memory, computes and cooperates."""
+    """Traits of the code of all kernels of a file: how it accesses memory, computes and cooperates."""
 
     access_bytes: int
     """Widest load or store of global memory by one thread."""
@@ -112,7 +112,7 @@ class Traits:
     shared: bool
     """Reads or writes shared memory."""
     tensor_types: tuple[str, ...]
-    """Of what tensor cores multiply: tf32, bf16, f16, e4m3, s8, f64 and the like."""
+    """Types that tensor cores multiply: tf32, bf16, f16, e4m3, s8, f64 and the like."""
     scalar_types: tuple[str, ...]
     """Narrow types of ordinary arithmetic: f16, bf16."""
 
@@ -150,7 +150,7 @@ def _instructions(code: str) -> Iterator[PtxInstruction]:
 
 
 def _bodies(code: str) -> Iterator[str]:
-    """What stands between the outer braces of entries and functions; not the initial values of variables."""
+    """The text between the outer braces of entries and functions; not the initial values of variables."""
     depth, begin, initial = 0, 0, False
     for brace in _BRACE.finditer(code):
         depth = max(depth + (-1 if brace[0] == "}" else 1), 0)
@@ -223,7 +223,7 @@ def _scalar_types(parts: Sequence[str]) -> Iterator[str]:
 
 
 def lower_precision(found: Traits, dtype: str) -> tuple[str, ...]:
-    """What is computed in types with fewer digits than the task's own, in words.
+    """The computations in types with fewer digits than the task's own, in words.
 
     Not wrong as such: three TF32 products make an fp32 one. Whether it is accurate enough is for the oracle to say.
     """
@@ -236,16 +236,16 @@ def lower_precision(found: Traits, dtype: str) -> tuple[str, ...]:
 
 
 class Rare(NamedTuple):
-    """What few kernels need, in words."""
+    """Features that few kernels need, in words."""
 
     flagged: tuple[str, ...]
     """Why a kernel is suspicious though legal; see `fitness.flags`."""
     uncommon: tuple[str, ...]
-    """What is no suspicion, for readers of the facts alone."""
+    """Features that raise no suspicion, for readers of the facts alone."""
 
 
 def rare(ptx: str, *, file: str | None = None) -> Rare:
-    """What few kernels need of this.
+    """The features in this that few kernels need.
 
     With `file`, for PTX that tells lines: only what stands in this file or in a function of a header that it calls
     itself. What headers do on their own account (barriers that sleep until a time is up) is left out.

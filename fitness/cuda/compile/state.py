@@ -1,4 +1,4 @@
-"""What could keep anything from one call of a kernel to the next, decided from its machine code.
+"""State that could last from one call of a kernel to the next, decided from its machine code.
 
 Text tells too little: inline PTX declares variables in scopes and comments that ptxas and a scanner read differently.
 In a cubin nothing hides. The only ways to an address that no launch hands over are these: bank 4 of constant memory,
@@ -60,7 +60,7 @@ _SPECIAL, _TIMES, _TO_UNIFORM, _RESTORE = 0x805, 0x824, 0x2CA, 0x353
 _CLUSTER_SIZE, _CLUSTER_WORDS_BYTES = 0x8A, 0xA0
 """The special register SR_CgaSize, and by how much it moves what is read of the driver's words on clusters."""
 _PARAMETERS_BEGIN = 0x380
-"""In bank 0, of compute capability 10; the driver's words lie in front of them."""
+"""Beginning of the parameters in bank 0, of compute capability 10; the driver's words lie in front of them."""
 _ALWAYS = 7
 """The predicate of an instruction that is not skipped."""
 _BARRIER = 0xB1D
@@ -70,12 +70,12 @@ _SLOT_BYTES = 8
 _INITIAL_VALUES = ".nv.global.init"
 """The section of variables in global memory that begin with other values than zeros."""
 _SIZE_IN_HEADER = 32
-"""Of a section's entry in the table of sections, where its size stands."""
+"""Offset of the size in a section's entry in the table of sections."""
 
 
 @dataclass(frozen=True)
 class Reference:
-    """What the compiler makes of `PROBE` on one architecture."""
+    """The compiler's code for `PROBE` on one architecture."""
 
     constant_window: frozenset[int]
     """Bytes of bank 0 that hold the address of constant memory."""
@@ -85,7 +85,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class _Access:
-    """Of constant memory, by an instruction."""
+    """An access to constant memory by an instruction."""
 
     bank: int
     begin: int
@@ -101,7 +101,7 @@ class _Access:
 
 
 def reference(probe: Cubin) -> Reference:
-    """What the cubin of `PROBE` tells. It raises CubinError for another one."""
+    """The reference that the cubin of `PROBE` gives. It raises CubinError for another one."""
     read: dict[str, set[int]] = {name: set() for name in PROBE_KERNELS}
     for section in probe.sections:
         name = section.name.removeprefix(".text.")
@@ -118,7 +118,8 @@ def reference(probe: Cubin) -> Reference:
 
 
 def objection(cubin: Cubin, known: Reference) -> str | None:
-    """What the code may not do, in words: call the device's runtime, or have a place to keep anything in.
+    """The forbidden act of the code, in words: it may not call the device's runtime, or have a place to keep anything
+    in.
 
     It raises CubinError for a cubin whose symbols or relocations are broken.
     """
@@ -155,7 +156,7 @@ def detached(code: bytes, cubin: Cubin) -> tuple[bytes, tuple[ReadOnlyTable, ...
 
 
 def _parameter_problem(access: _Access, known: Reference) -> str | None:
-    """What is wrong with code that reads this of its parameters' bank."""
+    """The fault of code that reads this of its parameters' bank."""
     if access.computed:
         return "it computes which of its parameters it reads; pass an array in a [[buffer]]"
     if access.meets_any(known.constant_window):
@@ -195,7 +196,7 @@ def _tabled(cubin: Cubin, accesses: list[_Access]) -> Iterator[Relocation]:
 
 
 def _problem(cubin: Cubin, symbol: Symbol) -> str | None:
-    """What is wrong with code that has the address of a symbol."""
+    """The fault of code that has the address of a symbol."""
     if symbol.section == 0:
         what = RUNTIME.get(symbol.name, "is not part of it")
         return f"it calls {symbol.name}(), which {what}" if symbol.name else None
@@ -234,7 +235,7 @@ def _reached(cubin: Cubin, accesses: list[_Access]) -> Iterator[Relocation]:
 
 
 def _bytes(cubin: Cubin, symbol: Symbol) -> bytes:
-    """What a variable holds at first."""
+    """The initial bytes of a variable."""
     data = cubin.sections[symbol.section].data if symbol.section < len(cubin.sections) else b""
     return data[symbol.value : symbol.value + symbol.size]
 

@@ -1,4 +1,4 @@
-"""What Nsight Compute says of a kernel: metrics with their units, what holds it back, and why that is believed."""
+"""Nsight Compute's report on a kernel: metrics with their units, what holds it back, and why that is believed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from fitness.profiling.roofline import Roofline
 
 TIMEOUT_S = 60.0
 LAUNCHES = 8
-"""Of one call of the plan are counted at most, those that stand for most of the time."""
+"""Most launches of one call that are counted: those that stand for most of the time."""
 REPORT = "counted.ncu-rep"
 MOST_TIMED = 1024
 """Launches of one call whose times are asked for, to choose among them."""
@@ -75,15 +75,15 @@ class Part:
     kernel: str
     values: Mapping[str, float]
     launches: int
-    """How many are alike: the same kernel with the same geometry."""
+    """Number of launches that are alike: the same kernel with the same geometry."""
     time_ns: float
-    """Of all of them."""
+    """Time of all of them."""
     number: int = 0
-    """Of the launch that was counted, among those that were."""
+    """Number of the counted launch among those that were counted."""
     place: int = 0
     """Its place among those of the call."""
     sampled: Sampled | None = None
-    """Where its warps waited; None where that is not known."""
+    """Stalls of its warps; None where they are not known."""
 
     def get(self, name: str, default: float = 0.0) -> float:
         """A metric's value; `default` where the device has none."""
@@ -92,12 +92,12 @@ class Part:
 
 @dataclass(frozen=True)
 class CallCounters:
-    """What was counted during one call of a plan."""
+    """Counters of one call of a plan."""
 
     values: Mapping[str, float]
     units: Mapping[str, str]
     parts: tuple[Part, ...]
-    """What took longest first."""
+    """Groups of launches, the slowest first."""
     uncounted_ns: float = 0.0
     """The time of launches that no part stands for."""
     counted: int = 0
@@ -107,7 +107,7 @@ class CallCounters:
 
     @property
     def launches(self) -> int:
-        """How many launches the parts stand for."""
+        """The number of launches that the parts stand for."""
         return sum(part.launches for part in self.parts)
 
     @property
@@ -192,7 +192,7 @@ class _Ncu:
     """Whether the report tells where warps waited."""
 
     def counted(self, solo: Solo, metrics: Sequence[str], launches: int, *more: str) -> NcuReport:
-        """What it counts of the launches of a solo's only run. Raises NcuFailure."""
+        """The report on the launches of a solo's only run. Raises NcuFailure."""
         file = write_solo(solo, self.scratch)
         wanted = [name for name in metrics if name not in _absent]
         found, said = self._run(file, wanted, launches, *more)
@@ -210,7 +210,7 @@ class _Ncu:
         return found
 
     def _run(self, solo: Path, metrics: Sequence[str], launches: int, *more: str) -> tuple[NcuReport | None, str]:
-        """What its report tells, None without one, and what it said. Raises NcuFailure where its time is up."""
+        """Its report, None without one, and its output. Raises NcuFailure where its time is up."""
         log, report = self.scratch / "ncu.log", self.scratch / REPORT
         for file in (log, report):
             file.unlink(missing_ok=True)
@@ -263,7 +263,7 @@ def _explained(text: str) -> NcuFailure:
 
 @dataclass(frozen=True)
 class NcuReport:
-    """What `ncu --csv --page raw` prints: text by column, of each launch, and of units."""
+    """Report of `ncu --csv --page raw`: text by column, of each launch, and of units."""
 
     launches: Sequence[Mapping[str, str]]
     units: Mapping[str, str]
@@ -281,7 +281,7 @@ def parse(text: str) -> NcuReport | None:
 
 
 def figures(report: NcuReport, groups: Sequence[Sequence[int]], times_ns: Sequence[float] = ()) -> CallCounters:
-    """What a call's launches counted, taken together.
+    """The counters of a call's launches, taken together.
 
     `groups` are the places of launches that are alike, one for each launch of the report, in its order; `times_ns` are
     the times of all launches, where more than those of the report are known.
@@ -360,7 +360,7 @@ ADVICE = {
 
 
 def notes(figures: CallCounters, bottleneck: Bottleneck, plain_bytes: int) -> list[str]:
-    """What the figures say, the most telling sentence first; `plain_bytes` is what a plain algorithm moves."""
+    """Sentences on the figures, the most telling first; `plain_bytes` is what a plain algorithm moves."""
     compute, memory, dram = (figures.get(name) for name in (COMPUTE, MEMORY, DRAM))
     said = [
         f"bottleneck: {bottleneck}; {ADVICE[bottleneck]}. Nsight Compute: memory system {memory:.0f} % busy "
@@ -392,7 +392,7 @@ def _parts(figures: CallCounters) -> Iterable[str]:
 
 
 def limiter(part: Part) -> str:
-    """What holds one launch back, in a few words."""
+    """The limiter of one launch, in a few words."""
     compute, memory, dram = part.get(COMPUTE), part.get(MEMORY), part.get(DRAM)
     if max(compute, memory) < BUSY:
         if part.get(WAVES, 1.0) < 0.5:
@@ -445,7 +445,7 @@ def _stalls(figures: CallCounters) -> Iterable[str]:
 
 
 def _habits(figures: CallCounters) -> Iterable[str]:
-    """What is wrong however fast it is."""
+    """Faults that hold however fast it is."""
     if 0 < figures.get(COALESCED, 100.0) < BUSY:
         yield f"global loads use {figures.get(COALESCED):.0f} % of the sectors that they fetch: not coalesced"
     if 0 < figures.get(UNIFORM, 100.0) < FULL:

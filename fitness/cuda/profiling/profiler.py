@@ -1,4 +1,4 @@
-"""What can be said of a kernel on a GPU: the roofline with measured times, ptxas, and Nsight Compute where it works."""
+"""Profiles of a kernel on a GPU: the roofline with measured times, ptxas, and Nsight Compute where it works."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ FACTS: Mapping[str, str] = {
     "access_bytes": "bytes",
     "code_bytes": "bytes",
 }
-"""Of the build, with their units."""
+"""Facts of the build, with their units."""
 COUNTABLE_US = 50_000.0
 """Counters take some forty runs, several of them a hundred times slower."""
 
 
 @dataclass(frozen=True)
 class RooflinePosition:
-    """Where the timings of one kernel lie under the roofline."""
+    """Position of the timings of one kernel under the roofline."""
 
     timings: tuple[tuple[Roofline, Timing], ...]
     dtype: str
@@ -46,7 +46,7 @@ class RooflinePosition:
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """What the model and the times tell without any counter."""
+        """Metrics from the model and the times, without any counter."""
         model, timing = self.worst
         logs = [math.log(max(m.efficiency(t.latency_us), 1e-12)) for m, t in self.timings]
         return (

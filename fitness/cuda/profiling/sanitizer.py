@@ -18,7 +18,7 @@ from fitness.judging.device import KernelFault
 from fitness.sandbox.processes import ProcessOutcome
 
 TIMEOUT_S = 30.0
-"""Of all tools together, which run at the same time. What they have found by then counts."""
+"""Time limit of all tools, which run at the same time. What they have found by then counts."""
 FOUND = 86
 """Exit code of a tool that found something."""
 TOOLS: dict[str, tuple[Status, str]] = {
@@ -27,7 +27,7 @@ TOOLS: dict[str, tuple[Status, str]] = {
     "synccheck": (Status.RUNTIME_ERROR, "uses a barrier that not all of its threads reach"),
     "initcheck": (Status.WRONG, "reads global memory that nobody has written"),
 }
-"""What a finding comes to, and what it says in words."""
+"""Status that a finding leads to, and its words."""
 _TWO, _ZERO = struct.pack("<q", 2), struct.pack("<f", 0)
 _LINE = re.compile(r"^=========\s?(.*)$", re.MULTILINE)
 _HAZARDS = re.compile(r"RACECHECK SUMMARY: (\d+) hazards? displayed")
@@ -46,7 +46,7 @@ _UNSUPPORTED = (
 
 @dataclass(frozen=True)
 class SanitizerFinding:
-    """What one tool came to."""
+    """Result of one tool."""
 
     tool: str
     rejection: Rejection | None = None

@@ -18,7 +18,7 @@ from fitness.cuda.running.driver import CudaError, call
 from fitness.cuda.running.launcher import Launcher
 
 FILL = 0x7B
-"""What follows an input up to the alignment: a large number."""
+"""Byte that follows an input up to the alignment: a large number."""
 ALIGNMENT = 16
 DONE = "evo: every call has ended"
 
@@ -31,7 +31,7 @@ class SoloRun:
     sizes: Mapping[str, int]
     """Bytes of every buffer."""
     data: Mapping[str, bytes]
-    """What some of them hold at first."""
+    """Initial contents of some of them."""
 
 
 @dataclass(frozen=True)

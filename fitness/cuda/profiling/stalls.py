@@ -1,4 +1,4 @@
-"""Where a kernel's warps wait: samples of program counters, and the lines of the kernel file that they fall on."""
+"""Stalls of a kernel's warps: samples of program counters, and the lines of the kernel file that they fall on."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from fitness.profiling.counters import ISSUED, SAMPLED, WAITS, WAITS_SHORT
 
 SHOWN_LINES = 3
 LEAST_SAMPLES = 50
-"""Of waiting warps, below which shares say nothing."""
+"""Fewest samples of waiting warps from which shares say something."""
 LEAST_SHARE = 0.03
-"""Of a line that is worth quoting."""
+"""Smallest share of a line that is worth quoting."""
 QUOTED_CHARACTERS = 120
 _COLUMNS = (SAMPLED, "stall_")
-"""How the columns of samples begin, by the version of the tool and what it was asked for."""
+"""Prefixes of the columns of samples, by the version of the tool and what it was asked for."""
 _ISSUED_ALONE = ("(not issued)", "_not_issued")
-"""How those end that hold a part of the samples again."""
+"""Suffixes of the columns that hold a part of the samples again."""
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """What was sampled during one launch."""
+    """Samples taken during one launch."""
 
     stalls: Mapping[int, Mapping[str, float]]
     """Samples of warps that waited, by the instruction's offset from the kernel's first one in bytes, and by reason."""
@@ -40,11 +40,11 @@ class StalledLine:
 
     number: int
     share: float
-    """Of all samples of waiting warps, launches weighted by their time."""
+    """Share of all samples of waiting warps, launches weighted by their time."""
     reason: str
     """The most frequent one, by its name."""
     reason_share: float
-    """Of the line's samples."""
+    """Share of the line's samples."""
 
 
 # --- what the tool prints -------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from fitness.sandbox.processes import ProcessOutcome, run_confined
 FOLDERS = ("/usr/local/cuda/bin", "/usr/local/cuda-*/bin", "/opt/cuda/bin", "/opt/nvidia/nsight-compute/*")
 
 OUTPUT_BYTES, REPORT_BYTES = 64 << 10, 64 << 20
-"""Of what a tool says are read: while it watches, and of its report, which has a line for every instruction."""
+"""Most output of a tool that is read: while it watches, and of its report, which has a line for every instruction."""
 
 PARAMETERS = Path("/proc/driver/nvidia/params")
 

@@ -11,7 +11,7 @@ from operators.plan.reading import ResolvedPlan
 
 
 def program(plan: ResolvedPlan, params: Mapping[str, tuple[Param, ...]], operator: Operator) -> Program:
-    """What the runner gets. The arguments must have been checked."""
+    """The runner's program. The arguments must have been checked."""
     calls = []
     for step in plan.steps:
         args: list[Value] = []

@@ -16,7 +16,7 @@ from fitness.judging.base import DeviceInfo
 from operators.errors import DeviceError, UserError
 
 ENVIRONMENT = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH")
-"""What the driver goes by, and processes that use it are given."""
+"""Environment variables that the driver goes by, and that processes which use it are given."""
 
 
 class CudaError(Exception):
@@ -62,7 +62,7 @@ def call(function: str, *arguments: Any) -> Any:
 
 @dataclass(frozen=True)
 class DeviceFacts:
-    """What the driver tells of one GPU."""
+    """Facts that the driver tells of one GPU."""
 
     ordinal: int
     """Among those that CUDA_VISIBLE_DEVICES shows."""
@@ -74,25 +74,26 @@ class DeviceFacts:
     sm_count: int
     warp_size: int
     max_shared_bytes: int
-    """Of one block, when it asks for it."""
+    """Most shared memory of one block that asks for it."""
     l2_bytes: int
     memory_gb_s: float
-    """What the data sheet promises: clock x width x 2; 0 where the driver does not tell."""
+    """Rate of the data sheet: clock x width x 2; 0 where the driver does not tell."""
     max_clock_ghz: float
     sm_registers: int = 0
-    """Of 32 bits, of one multiprocessor; 0: not known, like those below."""
+    """Registers of 32 bits of one multiprocessor; 0: not known, like those below."""
     sm_shared_bytes: int = 0
     sm_threads: int = 0
 
     @property
     def arch(self) -> str:
-        """What NVRTC compiles for: with the features of just this architecture, where there are such."""
+        """The architecture that NVRTC compiles for: with the features of just this architecture, where there are
+        such."""
         major, minor = self.capability
         return f"sm_{major}{minor}{'a' if major >= 9 else ''}"
 
     @property
     def plan_facts(self) -> dict[str, int]:
-        """What a plan's expressions may know."""
+        """Facts that a plan's expressions may know."""
         return {
             "sm_count": self.sm_count,
             "warp_size": self.warp_size,
@@ -102,7 +103,7 @@ class DeviceFacts:
 
     @property
     def info(self) -> DeviceInfo:
-        """What prompts and plans know of it."""
+        """The facts that prompts and plans know of it."""
         major, minor = self.capability
         cache = f"{self.l2_bytes >> 20} MiB of L2 cache"
         bandwidth = f", {self.memory_gb_s:.0f} GB/s of memory bandwidth" if self.memory_gb_s else ""
@@ -123,7 +124,7 @@ class DeviceFacts:
 
 
 def _instructions(capability: tuple[int, int]) -> str:
-    """What an architecture offers beyond plain CUDA C++, in words."""
+    """Instructions of an architecture beyond plain CUDA C++, in words."""
     if capability < (8, 0):
         return "mma.sync with fp16"
     ampere = "cp.async, mbarrier, ldmatrix and mma.sync with fp16, bf16, TF32 and int8"
@@ -137,7 +138,7 @@ def _instructions(capability: tuple[int, int]) -> str:
 
 
 def visible_devices() -> list[str]:
-    """How CUDA_VISIBLE_DEVICES would name each device that this process sees. Raises DeviceError where there is none.
+    """The name in CUDA_VISIBLE_DEVICES of each device that this process sees. Raises DeviceError where there is none.
 
     Timings of devices that differ cannot be compared: raises UserError for those.
     """
@@ -198,7 +199,8 @@ def device_facts(ordinal: int = 0) -> DeviceFacts:
 
 
 def present_arch(otherwise: str) -> str:
-    """What NVRTC compiles for on this machine: its first GPU's architecture, or the one that is named without a GPU."""
+    """The architecture that NVRTC compiles for on this machine: its first GPU's architecture, or the one that is named
+    without a GPU."""
     try:
         return device_facts().arch
     except DeviceError:

@@ -23,7 +23,7 @@ class Launcher:
         self.functions: dict[str, Any] = {}
         self._module: Any = None
         self._readonly: list[ReadonlyMemory] = []
-        """What the candidate's tables and descriptors lie in."""
+        """Memory that holds the candidate's tables and descriptors."""
 
     def load_kernels(self, cubin: bytes, lowered: Mapping[str, str], tables: Sequence[ReadOnlyTable]) -> None:
         """`lowered` are the kernels' symbols by name expression."""

@@ -1,4 +1,4 @@
-"""What one call of a program does, step by step, and how a launch is told to the driver.
+"""The steps of one call of a program, and the driver's configuration of a launch.
 
 It imports nothing but what a program is made of: packages of kernels carry it as it stands (`evo.packaging.package`).
 """
@@ -67,7 +67,7 @@ class LaunchArguments:
 
 
 def configuration(cu: Any, launch: KernelCall, stream: Any) -> Any:
-    """What `cuLaunchKernelEx` is told of a launch besides its arguments; `cu` are the driver's bindings."""
+    """The configuration that `cuLaunchKernelEx` gets besides arguments; `cu` are the driver's bindings."""
     config = cu.CUlaunchConfig()
     config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid
     config.blockDimX, config.blockDimY, config.blockDimZ = launch.block

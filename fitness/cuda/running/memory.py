@@ -19,14 +19,14 @@ from fitness.sandbox.memory import ALIGNMENT, SLACK_PATTERNS, Extent, around
 from operators.errors import UserError
 
 FIRST_ADDRESS = 1 << 46
-"""Far from where the driver itself puts things. Blocks follow each other from here on, in every runner alike: by where
-buffers lie in the address space alone a kernel can be half as fast again."""
+"""Address of the first block, far from where the driver itself puts things. Blocks follow each other from here on, in
+every runner alike: by where buffers lie in the address space alone a kernel can be half as fast again."""
 KEPT_FREE_BYTES = 4 << 30
-"""Blocks that are in no use stay allocated up to so much: making one takes as long as a small check."""
+"""Most memory of unused blocks that stay allocated: making one takes as long as a small check."""
 KEPT_FREE = 256
-"""So many at most, since each keeps a file open."""
+"""Most blocks that are kept, since each holds a file open."""
 WIPED = 0xA5
-"""What blocks are filled with that are in no use."""
+"""Byte that unused blocks are filled with."""
 
 
 class MemoryBlock:
@@ -39,7 +39,7 @@ class MemoryBlock:
         self.place = place
         """The address that runners map it at."""
         self.number = number
-        """Of no other block, ever."""
+        """Number that no other block ever has."""
         self.bytes = map_bytes
         access = cu.CUmemAccessDesc()
         access.location.type = cu.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
@@ -60,7 +60,8 @@ class MemoryBlock:
 
     @property
     def descriptor(self) -> int:
-        """What others map it by; ours, and open until the block is freed: making one takes a millisecond."""
+        """The file descriptor that others map it by; ours, and open until the block is freed: making one takes a
+        millisecond."""
         if self._descriptor is None:
             kind = driver().CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
             self._descriptor = int(call("MemExportToShareableHandle", self._handle, kind, 0))
@@ -78,7 +79,7 @@ class MemoryBlock:
 
 @dataclass(frozen=True)
 class _Array:
-    """What torch needs to look at memory that is not its own."""
+    """Attributes that torch needs to look at memory that is not its own."""
 
     address: int
     bytes: int
@@ -108,7 +109,8 @@ class BlockPool:
         self.granularity = granularity(ordinal)
         self._free: list[MemoryBlock] = []
         self._returned: deque[MemoryBlock] = deque()
-        """What regions gave back lately: they are collected as garbage, in the midst of anything that happens here."""
+        """Blocks that regions gave back lately: regions are collected as garbage, in the midst of anything that happens
+        here."""
         self._made = 0
         self._next_place = FIRST_ADDRESS
 
@@ -221,7 +223,7 @@ class CudaRegion:
         return next((name for (name, _), differs in zip(names, found, strict=True) if differs), None)
 
     def _slack(self, name: str) -> list[torch.Tensor]:
-        """What lies before and behind the buffer's data in its block, unless that is nothing."""
+        """The parts of the block before and behind the buffer's data that are not empty."""
         extent, block = self.extents[name], self.blocks[name].tensor
         parts = block[: extent.data_offset], block[extent.data_offset + extent.bytes :]
         return [part for part in parts if len(part)]

@@ -30,15 +30,15 @@ ANSWER_BYTES = 1 << 20
 START_TIMEOUT_S = 60.0
 SETUP_TIMEOUT_S = 30.0
 GRACE_S = 5.0
-"""By so much longer than the kernel may the runner take to say that it did not finish."""
+"""Time beyond the kernel's limit that the runner may take to say that it did not finish."""
 IDLE_BLOCKS = 32
-"""So many blocks that no slot uses may a runner keep mapped: the next check's are likely among them."""
+"""Most blocks that a runner keeps mapped though no slot uses them: the next check's are likely among them."""
 IDLE_BYTES = 1 << 30
-"""And so many bytes in them, which the device cannot have back meanwhile."""
+"""Most bytes in them, which the device cannot have back meanwhile."""
 KEPT_IDLE_BYTES = 256 << 20
 """The same of a runner that waits for its next candidate."""
 READABLE = ":".join(("/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/proc", "/sys", "/dev/null"))
-"""What a runner may still open once it has made its context: what the driver loads late."""
+"""Paths that a runner may still open once it has made its context: the driver loads from them late."""
 TOUCHED = "it writes to the driver's memory around the grid's barrier; declare scratch memory as a [[buffer]]"
 NO_MEMORY = "the device has no memory left"
 IN_WORDS = {
@@ -153,7 +153,7 @@ class CudaRunner:
         self._do("unload", drop, when="while it was unloaded")
 
     def occupancy(self, kernel: str, threads: int, shared_bytes: int) -> int:
-        """How many blocks of a kernel a multiprocessor holds at a time."""
+        """The number of blocks of a kernel that a multiprocessor holds at a time."""
         answer = self._do("occupancy", kernel, threads, shared_bytes, when="while its occupancy was asked for")
         return _whole(answer, "blocks")
 

@@ -29,18 +29,18 @@ from fitness.sandbox.channel import receive_frame, send_frame
 
 READY = b"{}"
 HOLD_NS = 50_000_000
-"""So long at most the stream is held while work is handed in."""
+"""Longest time for which the stream is held while work is handed in."""
 NOTICE_NS = 30_000
-"""So long before it goes on it tells when that will be."""
+"""Time before it goes on at which it tells when that will be."""
 FLUSH_L2_SIZES = 2.4
 SCRIBBLE_THREADS = 1024
 LOCAL_SIZES = (2048, 4096, 8192, 17408)
 """Bytes of local memory per thread that kernels of harness.cu fill, each in a kernel of its own."""
 LOCAL_REACH = 1024
-"""So far beyond its own local memory may a thread reach before it faults, which begins with the first byte of it: on an
-H100 less than that."""
+"""Bytes beyond its own local memory, counted from the first, that a thread may reach before it faults: on an H100 fewer
+than that."""
 BARRIERS_BYTES = 2 << 20
-"""Of the driver's memory around the barrier words of cooperative launches: a page."""
+"""Size of the driver's memory around the barrier words of cooperative launches: a page."""
 UNCHANGED = 2**32 - 1
 OWN_KERNELS = (
     "flush_write", "flush_read", "scribble", "hold", "stamp", "find_barriers", "copy_words", "find_change",
@@ -103,9 +103,9 @@ class RunnerProcess(Launcher):
         reserved = int(call("DeviceGetAttribute", name, call("DeviceGet", ordinal)))
         self.shared_words = (self.facts.max_shared_bytes + reserved) // 4
         self.local_size = 0
-        """Of LOCAL_SIZES the one that covers what the candidate has; 0 where it has none."""
+        """The one of LOCAL_SIZES that covers what the candidate has; 0 where it has none."""
         self.blocks_of_locals = 0
-        """That came to fill local memory so far."""
+        """Number of blocks that came to fill local memory so far."""
         self.barriers = self.barriers_before = 0
         """The page that barriers lie in, and where it is copied to before a call."""
         self.harness: dict[str, Any] = {}
@@ -149,7 +149,7 @@ class RunnerProcess(Launcher):
         return {}
 
     def occupancy(self, kernel: str, threads: int, shared_bytes: int) -> dict[str, Any]:
-        """How many blocks of one kernel a multiprocessor holds at a time."""
+        """The number of blocks of one kernel that a multiprocessor holds at a time."""
         function = self.functions[kernel]
         return {"blocks": int(call("OccupancyMaxActiveBlocksPerMultiprocessor", function, threads, shared_bytes))}
 
@@ -234,7 +234,7 @@ class RunnerProcess(Launcher):
         let_go = self._let_go()
         self._wait(time.monotonic() + timeout_s)
         elapsed_ns = round(1e6 * call("EventElapsedTime", self.begin, self.end))
-        # Where the stream was held for too long it had gone on before; where its notice was read late, nobody knows.
+        # Where the stream was held for too long it had gone on before; where its notice was read late, it is not known.
         seen_ns = self.stamped.value - let_go if let_go else elapsed_ns
         return {"elapsed_ns": elapsed_ns, "seen_ns": seen_ns, "touched": watched and self.changed.value != UNCHANGED}
 

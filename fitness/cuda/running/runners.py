@@ -53,7 +53,7 @@ class Runners:
         return self._begun()
 
     def expect(self, fresh: int) -> None:
-        """So many fresh ones will be hired soon: they make their contexts meanwhile."""
+        """Announces the number of fresh ones that will be hired soon: they make their contexts meanwhile."""
         while len(self._spares) < fresh:
             self._spares.append(self._start())
         for spare in self._spares[:fresh]:

@@ -64,7 +64,7 @@ def _outside_markers(text: str) -> Iterator[Token]:
 
 
 def _lines(statement: str) -> str:
-    """As many line ends as a statement has, the last of its line markers among them."""
+    """The line ends of a statement, the last of its line markers among them."""
     markers = list(_MARKER.finditer(statement))
     if not markers:
         return statement.count("\n") * "\n"
@@ -133,7 +133,7 @@ def _parted(found: list[Token], separator: str) -> Iterator[list[Token]]:
 
 
 def _string(found: list[Token]) -> str:
-    """What string literals that stand side by side hold."""
+    """The contents of string literals that stand side by side."""
     if not found or any(token.kind != "plain" or not token.text.startswith('"') for token in found):
         raise NotEmulated("asm with something else than a string")
     try:

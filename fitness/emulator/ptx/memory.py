@@ -32,12 +32,12 @@ def _hinted(i: Instruction) -> list[str]:
 
 
 def _policy(i: Instruction) -> int:
-    """How many operands at the end are a cache policy."""
+    """The number of operands at the end that are a cache policy."""
     return int(i.has("L2::cache_hint"))
 
 
 def _access(i: Instruction) -> tuple[str, tuple[Operand, ...], str]:
-    """What ld and st have in common: a statement that makes `evo_asm_at`, the registers, the type of one."""
+    """The common part of ld and st: a statement that makes `evo_asm_at`, the registers, the type of one."""
     vectors = [m for m in i.modifiers if m in ("v2", "v4", "v8")]
     i.only(*SPACES, *SCOPES, *ORDERED, *HINTS, *vectors, *_hinted(i))
     count(i.operands, 2 + _policy(i))
@@ -123,7 +123,7 @@ def _copies_awaited(i: Instruction) -> str:
 
 
 def _nothing(i: Instruction) -> str:
-    """What makes a kernel faster or orders memory, which one thread at a time sees in order."""
+    """Emulates instructions that make a kernel faster or order memory, which one thread at a time sees in order."""
     return "evo::tick();" if i.opcode in ("fence", "membar", "nanosleep") else ";"
 
 

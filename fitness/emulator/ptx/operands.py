@@ -30,7 +30,8 @@ CPP: Mapping[str, str] = {
 FLOATS = ("f16", "bf16", "f16x2", "bf16x2", "f32", "f64")
 HALVES = ("f16", "bf16", "f16x2", "bf16x2")
 ROUNDING = ("rn", "rz", "rm", "rp", "approx", "full")
-"""Only rounding to nearest is emulated, and what is approximate on a GPU is exact: the last bits may differ."""
+"""Modifiers of rounding. Only rounding to nearest is emulated, and what is approximate on a GPU is exact: the last bits
+may differ."""
 UNSIGNED = {8: "std::uint8_t", 16: "std::uint16_t", 32: "std::uint32_t", 64: "std::uint64_t", 1: "bool"}
 SINK = "evo_asm_sink"
 LINE = "evo_asm_line"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 class NotEmulated(Exception):
-    """What the emulation cannot do; the text names it."""
+    """An instruction that the emulation cannot do; the text names it."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Immediate:
 
 @dataclass(frozen=True)
 class Address:
-    """What stands between brackets: a base and a number of bytes."""
+    """Text between brackets: a base and a number of bytes."""
 
     base: Operand
     offset: int = 0
@@ -51,14 +51,14 @@ class Address:
 
 @dataclass(frozen=True)
 class Group:
-    """What braces hold together, or `|` in a pair of results."""
+    """Operands that braces hold together, or `|` in a pair of results."""
 
     members: tuple[Operand, ...]
 
 
 @dataclass(frozen=True)
 class Sink:
-    """`_`: a result that nobody wants."""
+    """`_`: a result that is not wanted."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Declared:
 
 @dataclass(frozen=True)
 class PtxBlock:
-    """What stands between braces, and the labels that only it knows."""
+    """Text between braces, and the labels that only it knows."""
 
     statements: tuple[Statement, ...]
     labels: tuple[str, ...]
@@ -127,12 +127,12 @@ WIDTHS = {
 }  # fmt: skip
 """Bits of every type that is known."""
 MAX_DEPTH = 16
-"""Of blocks within blocks."""
+"""Most blocks within blocks."""
 _NAME = r"[%$A-Za-z_][\w$%]*"
 _PLACE = "\N{SECTION SIGN}"
-"""In front of an operand's number, where the text of an asm statement has `%`; PTX has no such character."""
+"""Character in front of an operand's number, where the text of an asm statement has `%`; PTX has no such character."""
 MAX_REGISTERS = 4096
-"""That one statement declares."""
+"""Most registers that one statement declares."""
 _COMMENT = re.compile(r"//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?")
 _LABEL = re.compile(rf"({_NAME})\s*:(?!:)")
 _REG = re.compile(r"\.reg\s*((?:\.\w+\s*)+)(.*)", re.DOTALL)

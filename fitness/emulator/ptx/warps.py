@@ -140,7 +140,7 @@ SHAPES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("e4m3", "e5m2"), ("m16n8k16", "m16n8k32")),
     "f64": ("m8n8k4", "m16n8k4", "m16n8k8", "m16n8k16"),
 }  # fmt: skip
-"""Of mma, by the type of A."""
+"""Shapes of mma, by the type of A."""
 MIXED = (frozenset(("s8", "u8")), frozenset(("e4m3", "e5m2")))
 SUMS: Mapping[str, tuple[str, ...]] = {
     "f16": ("f16", "f32"), "bf16": ("f32",), "tf32": ("f32",), "s8": ("s32",), "u8": ("s32",),

@@ -1,4 +1,4 @@
-"""From statements of PTX to statements of C++, which call what ../ptx.hpp defines."""
+"""Writes statements of PTX as statements of C++, which call what ../ptx.hpp defines."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ def wide(x: Tensor, w: Tensor) -> Tensor:
 
 
 def inner(y: Any, w: Any) -> Any:
-    """What a filter of the whole plane has where all of its window lies within."""
+    """The part of a filtered plane where all of the window lies within."""
     rows, cols = (size // 2 for size in w.shape)
     return y[rows : rows + y.shape[0] - w.shape[0] + 1, cols : cols + y.shape[1] - w.shape[1] + 1]
 

@@ -42,13 +42,13 @@ LIMIT_S = 120
 LONGEST = 1 << 18
 """Characters of a text for a reader: as many as a kernel file may have bytes."""
 ROOM_BYTES = 6 << 30
-"""That our process may map beside what it has mapped at the beginning."""
+"""Memory that our process may map beside what it has mapped at the beginning."""
 SHARES = {
     "image": 15, "object": 15, "object ungated": 10, "table bytes": 5, "attributes": 4, "headers": 3, "assembly": 3,
     "tables": 3, "plan": 10, "cuda plan": 4, "cubin": 10, "cuda table": 3, "ptx": 3, "log": 1, "cuda source": 1,
     "readers": 10,
 }  # fmt: skip
-"""Of 100 cases."""
+"""Shares of 100 cases."""
 
 
 class Overdue(BaseException):
@@ -57,7 +57,7 @@ class Overdue(BaseException):
 
 @dataclass
 class Tally:
-    """What became of the cases of one kind."""
+    """Outcomes of the cases of one kind."""
 
     cases: int = 0
     built: int = 0

@@ -35,7 +35,7 @@ FACTS = {"sm_count": 132, "warp_size": 32, "max_shared_bytes": 232448, "l2_bytes
 
 @dataclass(frozen=True)
 class Met:
-    """How far a case came."""
+    """The last stage that a case came to."""
 
     built: bool
     ran: bool
@@ -45,7 +45,8 @@ class Met:
 
 @dataclass
 class StandIn:
-    """What answers commands in the compiler's place: the files that it made of a seed, some of them changed."""
+    """A stand-in that answers commands in the compiler's place: the files that it made of a seed, some of them
+    changed."""
 
     files: Mapping[str, bytes]
     changed: Mapping[str, bytes] = field(default_factory=dict)
@@ -74,7 +75,7 @@ class CpuDoor:
         self._question = self._stage.oracle.case(workload, "nominal", np.random.default_rng(0), at_end=False)
         self._numbers = count()
         self._params: Mapping[str, Any] = {}
-        """Of the first kernel, and of all that are like it."""
+        """Parameters of the first kernel, and of all that are like it."""
 
     def close(self) -> None:
         """It ends what it started."""
@@ -97,7 +98,7 @@ class CpuDoor:
         return files
 
     def judge(self, source: str) -> Met:
-        """What the engine makes of a kernel file."""
+        """Judges a kernel file as the engine does."""
         kernel = Kernel("axpb", "cpu", f"{source}// {next(self._numbers)}\n")
         device = self._stage.device
         prepared = device.prepare(kernel)
@@ -135,7 +136,7 @@ class EmulationDoor:
     def __init__(self, folder: Path) -> None:
         self._emulation = Emulation(load(str(AXPB)), "fp32", folder=folder, run_timeout_s=2.0)
         self._params: Mapping[str, Any] = {}
-        """Of the first kernel, and of all that are like it."""
+        """Parameters of the first kernel, and of all that are like it."""
 
     def captured(self, source: str) -> dict[str, bytes]:
         """The object and the linked object that are made of a kernel."""
@@ -155,7 +156,7 @@ class EmulationDoor:
         return files
 
     def judge(self, source: str) -> Met:
-        """What the engine makes of a kernel file."""
+        """Judges a kernel file as the engine does."""
         prepared = self._emulation.prepare(Kernel("axpb", "cuda", source))
         if isinstance(prepared, Rejection):
             return Met(False, False, prepared.message)
@@ -192,7 +193,7 @@ class ProfileDoor:
         self._subject = simulation.BuiltKernel(kernel, plan, made, operator, "fp32")
 
     def judge(self, linked: bytes) -> Met:
-        """What a profile makes of a linked object."""
+        """Judges a linked object as a profile does."""
 
         def compiled(command: Sequence[str], scratch: Path) -> ProcessOutcome:
             Path(scratch, command[command.index("-o") + 1]).write_bytes(linked)
@@ -245,13 +246,13 @@ class CudaDoor:
         self._compiler.close()
 
     def captured(self, source: str) -> Compiled:
-        """What the compiler makes of a kernel."""
+        """The compiler's result for a kernel."""
         met = self.judge(source)
         assert met.built and self._compiler.made, met.said
         return self._compiler.made
 
     def judge(self, source: str, made: Compiled | None = None) -> Met:
-        """What the engine makes of a kernel file, with what a compiler made of it."""
+        """Judges a kernel file, with a compiler's result for it, as the engine does."""
         kernel = Kernel("axpb", "cuda", source)
         built = compile_cuda(
             kernel, self._operator, "fp32", compiler=Handed(made, self._compiler) if made else self._compiler

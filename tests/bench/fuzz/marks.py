@@ -37,7 +37,7 @@ SLED_BYTES = 4096
 
 
 class Marks:
-    """Where marks appear."""
+    """Places where marks appear."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "mark"
@@ -48,7 +48,7 @@ class Marks:
         self.code = (folder / "mark.bin").read_bytes()
 
     def found(self) -> str:
-        """What has appeared since the last look, in words; empty: nothing."""
+        """The marks that have appeared since the last look, in words; empty: none."""
         places = (self._file, Path(f"{self._file}.socket"))
         seen = [path for path in places if os.path.lexists(path)]
         for path in seen:

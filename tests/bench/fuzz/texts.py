@@ -38,7 +38,7 @@ CPU_SEEDS = (
     "static int (*const both[])(int) = {a, b, a};\n"
     'extern "C" int use(int i) { return both[i % 3](i); }\n',
 )
-"""What objects and images are made of, behind the code that leaves marks."""
+"""Sources of objects and images, behind the code that leaves marks."""
 EMULATED_SEEDS = (
     ("static const void* const table[] = {sled.code, sled.code + 8};\n", ""),
     (
