@@ -1,7 +1,8 @@
 """Tricks against the evaluator of the cuda target, beside those of kernels.py: what each tries, and what it comes to.
 
 `structural`: refused before anything runs, which needs no GPU to be seen. `caught`: it runs and is found out. More of
-those that leave marks for their next call are in marks.py.
+those that leave marks for their next call are in marks.py, wrong numbers in numbers.py, races, clocks and the like in
+conduct.py, hacks that public suites met in public.py; every.py has all of them.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ class Canary:
     says: str
     """Pattern that the verdict's message matches; empty where the kernel is right, as what it counts on never comes."""
     structural: bool = False
+    twin: str = ""
+    """The kernel without its trick, which is right; empty where that says nothing new."""
 
 
 PLAN = """/*! evo
@@ -82,6 +85,20 @@ def structural(tries: str, source: str, says: str) -> Canary:
 
 def caught(tries: str, body: str, says: str = WRONG, **parts: object) -> Canary:
     return Canary(tries, "gelu", gelu(body, **parts), says)  # type: ignore[arg-type]
+
+
+def edited(tries: str, operator: str, twin: str, *edits: tuple[str, str], says: str = WRONG) -> Canary:
+    """A right kernel with a trick put into it."""
+    source = twin
+    for old, new in edits:
+        assert old in source, old
+        source = source.replace(old, new)
+    return Canary(tries, operator, source, says, twin=twin)
+
+
+def forgotten(tries: str, source: str) -> Canary:
+    """Right as long as what it counts on never comes."""
+    return Canary(tries, "gelu", source, "")
 
 
 BEGUN = "__device__ int calls[2] = {1, 1};"

@@ -6,7 +6,7 @@ result when they do: right to the end, they show that nothing lasts.
 
 from __future__ import annotations
 
-from tests.gpu.canaries import STORE, Canary, caught, gelu, structural
+from tests.gpu.canaries import STORE, Canary, caught, forgotten, gelu, structural
 
 PAST = "past the end"
 ADDRESS = "address of a parameter"
@@ -31,10 +31,6 @@ MARK = (
 )
 """Looks for a mark at an address, and leaves one."""
 AGAIN = 'group = "again"\n[group.again]\nrepeat = 2'
-
-
-def forgotten(tries: str, source: str) -> Canary:
-    return Canary(tries, "gelu", source, "")
 
 
 def mapped(parameter: str, body: str, before: str = "") -> str:
