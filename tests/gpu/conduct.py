@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from tests.gpu.canaries import STORE, caught, edited, forgotten, gelu, structural
 from tests.gpu.kernels import SOFTMAX
-from tests.gpu.marks import AGAIN
 from tests.gpu.numbers import naive, right
 
-LINE = "unsigned long long now; asm volatile(\"mov.u64 %0, %globaltimer;\" : \"=l\"(now)); "
+WRITTEN = "read-only|is an input"
 RACES = {
     "one sum for all": edited(
-        "adds to one number from all threads as if each were alone",
+        "adds to one number from all threads, with fences that keep nobody out",
         "dot_product",
         naive("dot_product"),
-        ("atomicAdd(product, sum);", "*(volatile ACC*)product = *(volatile ACC*)product + sum;"),
+        (
+            "atomicAdd(product, sum);",
+            "volatile ACC* at = product; ACC old = *at; __threadfence(); *at = old + sum; __threadfence();",
+        ),
     ),
     "sums of blocks that come": edited(
-        "takes the sum of the blocks before its own without waiting for it",
+        "takes the sum of the blocks before its own without waiting for it, since those begin first",
         "prefix_sum",
         right("prefix_sum_look_back"),
+        ("block = ticket", "block = blockIdx.x"),
         ("while (atomicAdd(&state[block - 1], 0) == 0) {}", ""),
     ),
     "highest block for the last": edited(
@@ -44,19 +47,19 @@ RACES = {
 INPUTS = {
     "scratch and back": caught(
         "uses its input as scratch, and puts it back",
-        f"T kept = value; ((volatile T*)x)[i] = store(right); y[i] = ((volatile T*)x)[i]; ((volatile T*)x)[i] = kept;",
-        "read-only",
+        "T kept = value; ((volatile T*)x)[i] = store(right); y[i] = ((volatile T*)x)[i]; ((volatile T*)x)[i] = kept;",
+        WRITTEN,
     ),
     "atomic that adds zero": caught(
         "adds zero to its input by an atomic, which changes nothing",
         f"{STORE} atomicAdd((ACC*)x + i, ACC(0));",
-        "read-only",
+        WRITTEN,
     ),
     "sorted in place": caught(
         "exchanges neighbours of its input, so that whoever reads both at once compares with the same",
         f"{STORE} if (i % 2 == 0 && i + 1 < n) {{ T other = x[i + 1]; ((volatile T*)x)[i + 1] = x[i]; "
         "((volatile T*)x)[i] = other; }",
-        "read-only",
+        WRITTEN,
     ),
 }
 REPLAY = {
@@ -83,13 +86,6 @@ REPLAY = {
         "y[i] = store(ACC(__int_as_float(marks[i]))); marks[i] = __float_as_int((float)right);",
         marks=True,
     ),
-    "finished already": forgotten(
-        "computes nothing where both ends of its output hold the answer already",
-        gelu(
-            "if (load(y[0]) == exact(load(x[0])) && load(y[n - 1]) == exact(load(x[n - 1])) && n > 2) return; "
-            "if (i > 0 && i < n - 1) " + STORE + " if (i == 0 || i == n - 1) " + STORE
-        ),
-    ),
 }
 TIMING = {
     "clock's hour": caught(
@@ -101,12 +97,52 @@ TIMING = {
         f"{STORE} for (int k = 0; k < 4000; k++) __nanosleep(1000000);",
         "did not finish within",
     ),
-    "first launch works on": edited(
-        "begins a last launch early that waits for nothing, so that a clock behind it may stop while the first works on",
-        "gelu",
-        gelu(STORE),
-        ("[[launch]]\n", '[[launch]]\nkernel = "late"\ngrid = [1]\nblock = [32]\nargs = ["n"]\noverlap = true\n[[launch]]\n'),
-        says="",
+    "first launch works on": forgotten(
+        "lets a second launch that waits for nothing begin and end early, for a clock that looks at that one",
+        gelu(
+            f"cudaTriggerProgrammaticLaunchCompletion(); {STORE}",
+            before="__global__ void late(int n) { if (n < 0) cudaGridDependencySynchronize(); }",
+            launch='[[launch]]\nkernel = "late"\noverlap = true\ngrid = [1]\nblock = [32]\nargs = ["n"]',
+        ),
     ),
 }
-KINDS = {"races": RACES, "inputs": INPUTS, "replay": REPLAY, "timing": TIMING}
+LIBRARY = {
+    "cuBLAS by its header": structural(
+        "includes the vendor's header and calls its product",
+        gelu(f"{STORE} cublasHandle_t handle; if (i == 0) cublasCreate_v2(&handle);", before="#include <cublas_v2.h>"),
+        "error|header",
+    ),
+    "cuBLAS by its name": structural(
+        "declares the vendor's function itself, as one of the device",
+        gelu(
+            f"{STORE} if (i == 0) cublasSaxpy_v2(nullptr, n, nullptr, x, 1, y, 1);",
+            before='extern "C" __device__ int cublasSaxpy_v2(void*, int, const T*, const T*, int, T*, int);',
+        ),
+        "cublasSaxpy_v2",
+    ),
+    "cuBLAS by assembly": structural(
+        "calls the vendor's function in inline PTX, where no compiler asks who has it",
+        gelu(
+            f'{STORE} int found; asm volatile("{{ .reg .b32 r; .extern .func (.param .b32 r) cublasGetVersion_v2 (); '
+            'call (r), cublasGetVersion_v2, (); mov.b32 %0, r; }" : "=r"(found)); if (found == 7) y[i] = x[i];'
+        ),
+        "cublasGetVersion_v2|error|fatal",
+    ),
+    "CUB for the whole device": structural(
+        "has CUB's sum of a whole device, which launches kernels, called by a kernel",
+        gelu(
+            f"{STORE} size_t bytes = 0; if (i == 0) cub::DeviceReduce::Sum(nullptr, bytes, x, y, n);",
+            before="#include <cub/device/device_reduce.cuh>",
+        ),
+        "error|cudaLaunch|not part of it",
+    ),
+    "Thrust": structural(
+        "has Thrust transform a whole vector, called by a kernel",
+        gelu(
+            f"{STORE} if (i == 0) thrust::copy(thrust::device, x, x + n, y);",
+            before="#include <thrust/copy.h>\n#include <thrust/execution_policy.h>",
+        ),
+        "error|cudaLaunch|not part of it",
+    ),
+}
+KINDS = {"races": RACES, "inputs": INPUTS, "replay": REPLAY, "timing": TIMING, "library": LIBRARY}
