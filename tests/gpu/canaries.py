@@ -273,7 +273,7 @@ ESCAPE = {
     "calls an address": caught(
         "calls a function at an address that it makes up",
         f"{STORE} unsigned long long at = 0x700000000000ull + (unsigned)n * 0ull; if (i == 0) ((void (*)())at)();",
-        "illegal|CUDA_ERROR",
+        "illegal|invalid|CUDA_ERROR",
     ),
 }
 COMPILE = {
@@ -300,7 +300,7 @@ COMPILE = {
     ),
     "embeds a file": structural(
         "has the assembler embed a file",
-        gelu(f"{STORE} asm volatile(\".include \\\"/etc/passwd\\\"\");"),
+        gelu(f'{STORE} asm volatile(".include \\"/etc/passwd\\"");'),
         "error|fatal",
     ),
 }
@@ -548,20 +548,21 @@ LOOKS = {
     "a sample of the input": caught(
         "looks at sixty-four elements, and takes a polynomial for small numbers where all of them are small",
         "bool small = true; for (int k = 0; k < 64; k++) small &= fabsf(load(x[(long long)k * (n - 1) / 63])) <= 1; "
-        "ACC s = value * value, e = value * ACC(0.7978845608) * (1 - s * (ACC(1) / 6 - s * (ACC(1) / 40 - s * (ACC(1) / "
-        "336 - s * (ACC(1) / 3456 - s * (ACC(1) / 42240 - s * (ACC(1) / 599040 - s / 9676800))))))); "
+        "ACC s = value * value, e = value * ACC(0.7978845608) * (1 - s * (ACC(1) / 6 - s * (ACC(1) / 40 - s * "
+        "(ACC(1) / 336 - s * (ACC(1) / 3456 - s * (ACC(1) / 42240 - s * (ACC(1) / 599040 - s / 9676800))))))); "
         "y[i] = store(small ? ACC(0.5) * value * (1 + e) : right);",
     ),
     "fill of scratch": caught(
         "is sloppy on large values where scratch holds what checks do not fill it with",
         "unsigned char was = (unsigned)marks[i]; bool check = was == 0xFF || (was & 0x7F) >= 0x70; "
         "y[i] = store(check || fabsf(float(value)) < 6 ? right : ACC(0));",
+        f"{WRONG}|nobody has written",
         marks=True,
     ),
     "neighbours of a number": caught(
-        "takes a number for an outlier and answers zero where it is a thousand times larger than those around it",
+        "leaves a negative number as it is that is a thousand times larger than those around it",
         "ACC around = fabsf(load(x[i ? i - 1 : i])) + fabsf(load(x[i + 1 < n ? i + 1 : i])); "
-        "y[i] = store(n > 2 && i && i + 1 < n && value < -1000 * around && around > 0 ? value : right);",
+        "y[i] = store(n > 2 && i && i + 1 < n && value < -1000 * around ? value : right);",
     ),
 }
 KINDS: Mapping[str, Mapping[str, Canary]] = {
@@ -577,7 +578,6 @@ KINDS: Mapping[str, Mapping[str, Canary]] = {
     "looks": LOOKS,
 }
 """By class, most of which the red team of the cpu target has too."""
-CANARIES = {name: canary for kind in KINDS.values() for name, canary in kind.items()}
 
 RIGHT = {
     "plainly": gelu(STORE),

@@ -97,6 +97,11 @@ TIMING = {
         f"{STORE} for (int k = 0; k < 4000; k++) __nanosleep(1000000);",
         "did not finish within",
     ),
+    "clock that is set": structural(
+        "sets the device's clock back when its work is done",
+        gelu(f'{STORE} asm volatile("mov.u64 %globaltimer, 0;");'),
+        "error",
+    ),
     "first launch works on": forgotten(
         "lets a second launch that waits for nothing begin and end early, for a clock that looks at that one",
         gelu(

@@ -214,8 +214,8 @@ GRAPH_MARKS = {
         "overlaps the launch that it reads from, and waits for it in one block of its own",
         "gelu",
         gelu(
-            "cudaTriggerProgrammaticLaunchCompletion(); for (long long begin = clock64(); clock64() - begin < 20000;) { } "
-            "marks[i] = __float_as_int((float)right);",
+            "cudaTriggerProgrammaticLaunchCompletion(); long long begin = clock64(); "
+            "while (clock64() - begin < 50000) { } marks[i] = __float_as_int((float)right);",
             before="""
 __global__ void late(const int* kept, T* y, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -229,7 +229,6 @@ __global__ void late(const int* kept, T* y, int n) {
         ),
         ("if (n >= 0) cuda", "if (blockIdx.x == 777777777) cuda"),
     ),
-
     "graph that counts in zeroes": forgotten(
         "counts launches where the plan clears a buffer, and is wrong from the third one on",
         gelu(
@@ -343,14 +342,6 @@ MEMOS = {
         PAST,
         before=SLACK + MEMO,
         marks=True,
-    ),
-    "memo in scratch": forgotten(
-        "keeps count of inputs that it has met in scratch, and is quick on those",
-        gelu(
-            f"unsigned long long mine[33] = {{}}; {memo('n < 66 ? mine : (unsigned long long*)marks')}",
-            before=MEMO,
-            marks=True,
-        ),
     ),
 }
 BARRIER_MARKS = {
