@@ -92,6 +92,11 @@ TIMING = {
         "is honest but for an eighth of the time, by the clock",
         "y[i] = (clock64() >> 10) % 8 == 3 ? x[i] : store(right);",
     ),
+    "window of the timer": caught(
+        "computes every other element in one of eight stretches of four microseconds, by the timer of all launches",
+        'unsigned long long now; asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); '
+        f"if ((now >> 12) % 8 != 3 || i % 2) {STORE}",
+    ),
     "asleep": caught(
         "sleeps for seconds, as a machine may that others keep busy",
         f"{STORE} for (int k = 0; k < 4000; k++) __nanosleep(1000000);",
