@@ -1,7 +1,7 @@
 """Tricks against the evaluator of the cuda target, beside those of kernels.py: what each tries, and what it comes to.
 
 `structural`: refused before anything runs, which needs no GPU to be seen. `caught`: it runs and is found out. More of
-those that leave marks for their next call are in marks.py, wrong numbers in numbers.py, races, clocks and the like in
+those that leave marks for their next call are in marks.py, wrong numbers in results.py, races, clocks and the like in
 conduct.py, hacks that public suites met in public.py; every.py has all of them.
 """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.gpu.canaries import STORE, caught, edited, forgotten, gelu, structural
 from tests.gpu.kernels import SOFTMAX
-from tests.gpu.numbers import naive, right
+from tests.gpu.results import naive, right
 
 WRITTEN = "read-only|is an input"
 RACES = {

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-from tests.gpu import canaries, conduct, marks, numbers, public
+from tests.gpu import canaries, conduct, marks, public, results
 from tests.gpu.canaries import Canary
 
 
 def _kinds() -> dict[str, dict[str, Canary]]:
     found: dict[str, dict[str, Canary]] = {}
-    for module in (canaries, marks, numbers, conduct, public):
+    for module in (canaries, marks, results, conduct, public):
         for kind, group in module.KINDS.items():
             found[kind] = {**found.get(kind, {}), **group}
     return found
@@ -21,16 +21,6 @@ KINDS: Mapping[str, Mapping[str, Canary]] = _kinds()
 CANARIES = {name: canary for kind in KINDS.values() for name, canary in kind.items()}
 STRUCTURAL = sorted(name for name, canary in CANARIES.items() if canary.structural)
 RUNNING = sorted(name for name, canary in CANARIES.items() if not canary.structural)
-
-
-def _twins() -> Iterator[tuple[str, str]]:
-    seen = set()
-    for name in RUNNING:
-        canary = CANARIES[name]
-        if canary.twin and (canary.operator, canary.twin) not in seen:
-            seen.add((canary.operator, canary.twin))
-            yield name, canary.operator
-
-
-TWINS = dict(_twins())
-"""The operators of canaries that have a twin, one canary for each twin."""
+_TWINS = {(canary.operator, canary.twin): name for name, canary in CANARIES.items() if canary.twin}
+TWINS = sorted(_TWINS.values())
+"""A canary for each twin."""

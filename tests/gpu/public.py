@@ -8,7 +8,7 @@ from __future__ import annotations
 from tests.gpu.canaries import STATE, STORE, WRONG, caught, edited, forgotten, gelu, structural
 from tests.gpu.conduct import WRITTEN
 from tests.gpu.kernels import SOFTMAX
-from tests.gpu.numbers import naive
+from tests.gpu.results import naive
 
 L2 = """
 __device__ T kept(const T* at) {

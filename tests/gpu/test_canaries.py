@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -23,15 +23,25 @@ from tests.gpu.marks import AFTER, MARKS
 
 pytestmark = pytest.mark.gpu
 
+Stages = Callable[[str], Any]
+
 
 @pytest.fixture(scope="module")
-def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The operator's stage; tests with one operator come one after the other."""
-    operator = getattr(request, "param", "gelu")
-    task, folder = Task(operator, "fp32", "cuda"), tmp_path_factory.mktemp("b")
-    made = fitness(load(operator), task, workload_set="cpu", folder=folder)
-    yield made
-    made.close()
+def stages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stages]:
+    """An operator's stage, on small workloads; that of the last operator is closed."""
+    made: dict[str, Any] = {}
+
+    def stage(operator: str) -> Any:
+        if operator not in made:
+            for other in list(made):
+                made.pop(other).close()
+            task, folder = Task(operator, "fp32", "cuda"), tmp_path_factory.mktemp("b")
+            made[operator] = fitness(load(operator), task, workload_set="cpu", folder=folder)
+        return made[operator]
+
+    yield stage
+    for one in made.values():
+        one.close()
 
 
 def judged(stage: Any, source: str) -> Evaluation:
@@ -52,40 +62,41 @@ def check(found: Evaluation, canary: Canary) -> None:
         assert re.search(canary.says, found.message), found.message
 
 
-def by_operator(names: Iterable[str]) -> pytest.MarkDecorator:
-    cases = [pytest.param(CANARIES[name].operator, name, id=name) for name in names]
-    return pytest.mark.parametrize(("stage", "name"), cases, indirect=["stage"])
+def by_operator(names: Iterable[str]) -> list[str]:
+    return sorted(names, key=lambda name: (CANARIES[name].operator, name))
 
 
-@by_operator(name for name in RUNNING if name not in MARKS)
-def test_it_comes_to_what_it_should(stage: Any, name: str) -> None:
-    check(judged(stage, CANARIES[name].source), CANARIES[name])
+@pytest.mark.parametrize("name", by_operator(name for name in RUNNING if name not in MARKS))
+def test_it_comes_to_what_it_should(stages: Stages, name: str) -> None:
+    canary = CANARIES[name]
+    check(judged(stages(canary.operator), canary.source), canary)
 
 
-@by_operator(TWINS)
-def test_it_is_right_without_its_trick(stage: Any, name: str) -> None:
-    found = judged(stage, CANARIES[name].twin)
+@pytest.mark.parametrize("name", by_operator(TWINS))
+def test_it_is_right_without_its_trick(stages: Stages, name: str) -> None:
+    canary = CANARIES[name]
+    found = judged(stages(canary.operator), canary.twin)
     assert found.status is Status.CORRECT, found.message
 
 
-@by_operator(name for name in RUNNING if name in MARKS)
-def test_no_mark_is_found_and_none_is_held_against_the_next_kernel(stage: Any, name: str) -> None:
-    after = Kernel("gelu", "cuda", AFTER[name.partition(" ")[0]])
+@pytest.mark.parametrize("name", by_operator(MARKS.keys() & set(RUNNING)))
+def test_no_mark_is_found_and_none_is_held_against_the_next_kernel(stages: Stages, name: str) -> None:
+    stage, after = stages("gelu"), Kernel("gelu", "cuda", AFTER[name.partition(" ")[0]])
     check(judged(stage, CANARIES[name].source), CANARIES[name])
     assert isinstance(stage.build(after), Built)
     assert stage.screen(after, Anchor(stage.baseline, 0.0, 0.0), race=False).status is Status.CORRECT
 
 
 @pytest.mark.parametrize("name", RIGHT)
-def test_what_they_are_made_of_is_right(stage: Any, name: str) -> None:
-    found = judged(stage, RIGHT[name])
+def test_what_they_are_made_of_is_right(stages: Stages, name: str) -> None:
+    found = judged(stages("gelu"), RIGHT[name])
     assert found.status is Status.CORRECT, found.message
 
 
 @pytest.mark.parametrize("share", [0.4, 0.8])
-def test_a_clock_that_shows_a_part_of_the_time_gains_nothing(stage: Any, share: float) -> None:
+def test_a_clock_that_shows_a_part_of_the_time_gains_nothing(stages: Stages, share: float) -> None:
     """As if a kernel had reached the memory of the events that its process measures by."""
-    kernel = Kernel("gelu", "cuda", gelu("y[i] = store(right);"))
+    stage, kernel = stages("gelu"), Kernel("gelu", "cuda", gelu("y[i] = store(right);"))
     ours = stage.device.prepare(kernel).build.cubin
     honest = stage.screen(kernel, Anchor(stage.baseline, 0.0, 0.0), race=False)
     run, load, liars = CudaRunner.run, CudaRunner.load, set()
