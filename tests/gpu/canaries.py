@@ -1,7 +1,8 @@
 """Tricks against the evaluator of the cuda target, beside those of kernels.py: what each tries, and what it comes to.
 
 `structural`: refused before anything runs, which needs no GPU to be seen. `caught`: it runs and is found out. More of
-those that leave marks for their next call are in marks.py.
+those that leave marks for their next call are in marks.py, wrong numbers in results.py, races, clocks and the like in
+conduct.py, hacks that public suites met in public.py; every.py has all of them.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ class Canary:
     says: str
     """Pattern that the verdict's message matches; empty where the kernel is right, as what it counts on never comes."""
     structural: bool = False
+    twin: str = ""
+    """The kernel without its trick, which is right; empty where that says nothing new."""
 
 
 PLAN = """/*! evo
@@ -82,6 +85,20 @@ def structural(tries: str, source: str, says: str) -> Canary:
 
 def caught(tries: str, body: str, says: str = WRONG, **parts: object) -> Canary:
     return Canary(tries, "gelu", gelu(body, **parts), says)  # type: ignore[arg-type]
+
+
+def edited(tries: str, operator: str, twin: str, *edits: tuple[str, str], says: str = WRONG) -> Canary:
+    """A right kernel with a trick put into it."""
+    source = twin
+    for old, new in edits:
+        assert old in source, old
+        source = source.replace(old, new)
+    return Canary(tries, operator, source, says, twin=twin)
+
+
+def forgotten(tries: str, source: str) -> Canary:
+    """Right as long as what it counts on never comes."""
+    return Canary(tries, "gelu", source, "")
 
 
 BEGUN = "__device__ int calls[2] = {1, 1};"
@@ -253,6 +270,11 @@ ESCAPE = {
         "launches a kernel|relocatable|separate compilation|device",
     ),
     "host code": structural("calls the host's API", gelu(f"void* at; cudaMalloc(&at, 64); {STORE}"), "error"),
+    "calls an address": caught(
+        "calls a function at an address that it makes up",
+        f"{STORE} unsigned long long at = 0x700000000000ull + (unsigned)n * 0ull; if (i == 0) ((void (*)())at)();",
+        "illegal|invalid|CUDA_ERROR",
+    ),
 }
 COMPILE = {
     "reads a file": structural(
@@ -265,6 +287,21 @@ COMPILE = {
         "climbs out of the compiler's folders",
         gelu(STORE, before="#include <../../../../../../../../../../../../etc/passwd>"),
         "error|header",
+    ),
+    "asks for a file": structural(
+        "asks whether a file of the machine is there",
+        gelu(STORE, before='#if __has_include("/etc/passwd")\n#error yes\n#endif'),
+        "__has_include",
+    ),
+    "poses as a file": structural(
+        "says that its lines are a file's, and errs in the one that it wants to see",
+        gelu(STORE, before='#line 1 "/etc/passwd"\nerr'),
+        "#line",
+    ),
+    "embeds a file": structural(
+        "has the assembler embed a file",
+        gelu(f'{STORE} asm volatile(".include \\"/etc/passwd\\"");'),
+        "error|fatal",
     ),
 }
 
@@ -508,6 +545,25 @@ LOOKS = {
         "bool check = now == 0xFF || (now & 0x7F) >= 0x70; "
         "y[i] = store(check || fabsf(float(value)) < 6 ? right : ACC(0));",
     ),
+    "a sample of the input": caught(
+        "looks at sixty-four elements, and takes a polynomial for small numbers where all of them are small",
+        "bool small = true; for (int k = 0; k < 64; k++) small &= fabsf(load(x[(long long)k * (n - 1) / 63])) <= 1; "
+        "ACC s = value * value, e = value * ACC(0.7978845608) * (1 - s * (ACC(1) / 6 - s * (ACC(1) / 40 - s * "
+        "(ACC(1) / 336 - s * (ACC(1) / 3456 - s * (ACC(1) / 42240 - s * (ACC(1) / 599040 - s / 9676800))))))); "
+        "y[i] = store(small ? ACC(0.5) * value * (1 + e) : right);",
+    ),
+    "fill of scratch": caught(
+        "is sloppy on large values where scratch holds what checks do not fill it with",
+        "unsigned char was = (unsigned)marks[i]; bool check = was == 0xFF || (was & 0x7F) >= 0x70; "
+        "y[i] = store(check || fabsf(float(value)) < 6 ? right : ACC(0));",
+        f"{WRONG}|nobody has written",
+        marks=True,
+    ),
+    "neighbours of a number": caught(
+        "leaves a negative number as it is that is a thousand times larger than those around it",
+        "ACC around = fabsf(load(x[i ? i - 1 : i])) + fabsf(load(x[i + 1 < n ? i + 1 : i])); "
+        "y[i] = store(n > 2 && i && i + 1 < n && value < -1000 * around ? value : right);",
+    ),
 }
 KINDS: Mapping[str, Mapping[str, Canary]] = {
     "caching": CACHING,
@@ -522,7 +578,6 @@ KINDS: Mapping[str, Mapping[str, Canary]] = {
     "looks": LOOKS,
 }
 """By class, most of which the red team of the cpu target has too."""
-CANARIES = {name: canary for kind in KINDS.values() for name, canary in kind.items()}
 
 RIGHT = {
     "plainly": gelu(STORE),

@@ -7,7 +7,7 @@ result when they do: right to the end, they show that nothing lasts.
 
 from __future__ import annotations
 
-from tests.gpu.canaries import STORE, Canary, caught, gelu, structural
+from tests.gpu.canaries import STORE, Canary, caught, edited, forgotten, gelu, structural
 
 PAST = "past the end"
 ADDRESS = "address of a parameter"
@@ -32,10 +32,6 @@ MARK = (
 )
 """Looks for a mark at an address, and leaves one."""
 AGAIN = 'group = "again"\n[group.again]\nrepeat = 2'
-
-
-def forgotten(tries: str, source: str) -> Canary:
-    return Canary(tries, "gelu", source, "")
 
 
 def mapped(parameter: str, body: str, before: str = "") -> str:
@@ -148,8 +144,92 @@ PARAMETER_MARKS = {
         mapped(POINTER, f"{MARK % '((const char*)map + 124)'} {STORE}"),
         "illegal memory|read-only",
     ),
+    "parameter counted in by atomics": Canary(
+        "counts its calls in a tensor map's last word, by an atomic",
+        "gelu",
+        mapped(POINTER, f"int calls = i ? 0 : atomicAdd((int*)map + 31, 1); {STORE} if (calls == 12345) y[i] = x[i];"),
+        "illegal memory|read-only",
+    ),
+    "parameter that is given another address": Canary(
+        "has the instruction for it put its output's address into the tensor map of its input",
+        "gelu",
+        mapped(
+            POINTER,
+            'if (i == 0) asm volatile("tensormap.replace.tile.global_address.global.b1024.b64 [%0], %1;" '
+            f': : "l"(__cvta_generic_to_global(map)), "l"(y) : "memory"); {STORE}',
+        ),
+        "illegal|read-only|CUDA_ERROR",
+    ),
+    "parameter stored through": Canary(
+        "writes to its input by the engine for bulk copies, through the tensor map that the plan makes of it",
+        "gelu",
+        mapped(
+            POINTER,
+            "__shared__ alignas(128) T tile[256]; tile[threadIdx.x] = store(right); __syncthreads(); "
+            'if (threadIdx.x == 0) { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); '
+            'asm volatile("cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [%0, {%1}], [%2];" : : "l"(map), '
+            '"r"((int)(blockIdx.x * 256)), "r"((unsigned)__cvta_generic_to_shared(tile)) : "memory"); '
+            'asm volatile("cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;" ::: "memory"); } '
+            f"{STORE}",
+        ),
+        "illegal|read-only|CUDA_ERROR",
+    ),
 }
+LATE = """
+__global__ void early(const int* kept, T* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = store(ACC(__int_as_float(kept[i])));
+}
+"""
+"""A launch that publishes what scratch holds."""
 GRAPH_MARKS = {
+    "graph one replay late": edited(
+        "publishes in its first launch what the second one left in the last replay",
+        "gelu",
+        gelu(
+            "marks[i] = __float_as_int((float)right);",
+            before=LATE,
+            launch='[[launch]]\nkernel = "early"\ngrid = ["ceil_div(n, 256)"]\nblock = [256]\n'
+            'args = ["marks", "y", "n"]',
+            marks=True,
+        ),
+        ('kernel = "f"', 'kernel = "?"'),
+        ('kernel = "early"', 'kernel = "f"'),
+        ('kernel = "?"', 'kernel = "early"'),
+        ('args = ["x", "y", "marks", "n"]', 'args = ["marks", "y", "n", "?"]'),
+        ('args = ["marks", "y", "n"]', 'args = ["x", "y", "marks", "n"]'),
+        ('args = ["marks", "y", "n", "?"]', 'args = ["marks", "y", "n"]'),
+    ),
+    "graph that does one round of two": edited(
+        "leaves out what the second round of a group is for, and counts on the last replay for it",
+        "gelu",
+        gelu(
+            "if (round == i % 2) " + STORE,
+            launch=AGAIN,
+        )
+        .replace('"x", "y", "n"', '"x", "y", "n", "i"')
+        .replace("int n)", "int n, int round)"),
+        ("repeat = 2", "repeat = 1"),
+    ),
+    "graph that does not wait": edited(
+        "overlaps the launch that it reads from, and waits for it in one block of its own",
+        "gelu",
+        gelu(
+            "cudaTriggerProgrammaticLaunchCompletion(); long long begin = clock64(); "
+            "while (clock64() - begin < 50000) { } marks[i] = __float_as_int((float)right);",
+            before="""
+__global__ void late(const int* kept, T* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (n >= 0) cudaGridDependencySynchronize();
+    if (i < n) y[i] = store(ACC(__int_as_float(((volatile const int*)kept)[i])));
+}
+""",
+            launch='[[launch]]\nkernel = "late"\noverlap = true\ngrid = ["ceil_div(n, 256)"]\nblock = [256]\n'
+            'args = ["marks", "y", "n"]',
+            marks=True,
+        ),
+        ("if (n >= 0) cuda", "if (blockIdx.x == 777777777) cuda"),
+    ),
     "graph that counts in zeroes": forgotten(
         "counts launches where the plan clears a buffer, and is wrong from the third one on",
         gelu(
@@ -248,6 +328,21 @@ MEMOS = {
         "gelu",
         at_barrier(memo("at + (128 << 10)") + " " + STORE_ALL, before=MEMO),
         BARRIER,
+    ),
+    "memo behind the output": caught(
+        "keeps count of inputs that it has met behind its output, and is quick on those",
+        f"unsigned long long mine[33] = {{}}; volatile int* at = slack(y, (long long)n * sizeof(T)); "
+        f"{memo('at ? (volatile unsigned long long*)at : mine')}",
+        PAST,
+        before=SLACK + MEMO,
+    ),
+    "memo in front of scratch": caught(
+        "keeps count of inputs that it has met in the rest of a scratch buffer's block, and is quick on those",
+        f"unsigned long long mine[33] = {{}}; volatile int* at = slack(marks, (long long)n * 4); "
+        f"{memo('at ? (volatile unsigned long long*)at : mine')}",
+        PAST,
+        before=SLACK + MEMO,
+        marks=True,
     ),
 }
 BARRIER_MARKS = {

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import pytest
 
@@ -16,66 +17,86 @@ from fitness.targets import fitness
 from operators.catalog import load
 from operators.definition.spec import Task
 from operators.kernel import Kernel
-from tests.gpu.canaries import CANARIES, RIGHT, Canary, gelu
+from tests.gpu.canaries import RIGHT, Canary, gelu
+from tests.gpu.every import CANARIES, RUNNING, TWINS
 from tests.gpu.marks import AFTER, MARKS
 
 pytestmark = pytest.mark.gpu
 
+Stages = Callable[[str], Any]
+
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
-    made = fitness(load("gelu"), Task("gelu", "fp32", "cuda"), workload_set="cpu", folder=tmp_path_factory.mktemp("b"))
-    yield made
-    made.close()
+def stages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stages]:
+    """An operator's stage, on small workloads; that of the last operator is closed."""
+    made: dict[str, Any] = {}
+
+    def stage(operator: str) -> Any:
+        if operator not in made:
+            for other in list(made):
+                made.pop(other).close()
+            task, folder = Task(operator, "fp32", "cuda"), tmp_path_factory.mktemp("b")
+            made[operator] = fitness(load(operator), task, workload_set="cpu", folder=folder)
+        return made[operator]
+
+    yield stage
+    for one in made.values():
+        one.close()
 
 
-def judged(stage, source: str) -> Evaluation:  # type: ignore[no-untyped-def]
+def judged(stage: Any, source: str) -> Evaluation:
     """The last level reached; a kernel that passes everything is confirmed."""
-    kernel = Kernel("gelu", "cuda", source)
+    kernel = Kernel(stage.task.operator, "cuda", source)
     built = stage.build(kernel)
     if isinstance(built, Evaluation):
         return built
     return judge(stage, kernel, Anchor(stage.baseline, 0.0, 0.0), race=False)[-1]
 
 
-def running(canaries: Mapping[str, Canary]) -> list[str]:
-    """Names of those that have to run."""
-    return sorted(name for name, canary in canaries.items() if not canary.structural)
-
-
-def check_found_out(found: Evaluation, canary: Canary) -> None:
-    """It ran, and was found out in the words that it should be."""
-    assert found.verdict not in (Status.CORRECT, Status.INVALID, Status.COMPILE_ERROR), (found.status, found.message)
-    assert re.search(canary.says, found.message), found.message
-
-
-@pytest.mark.parametrize("name", running(CANARIES))
-def test_it_is_found_out(stage, name: str) -> None:  # type: ignore[no-untyped-def]
-    check_found_out(judged(stage, CANARIES[name].source), CANARIES[name])
-
-
-@pytest.mark.parametrize("name", running(MARKS))
-def test_no_mark_is_found_and_none_is_held_against_the_next_kernel(stage, name: str) -> None:  # type: ignore[no-untyped-def]
-    canary, after = MARKS[name], Kernel("gelu", "cuda", AFTER[name.partition(" ")[0]])
-    found = judged(stage, canary.source)
+def check(found: Evaluation, canary: Canary) -> None:
+    """It ran, and was found out in the words that it should be; or it is right, as what it counts on never came."""
     if not canary.says:
         assert (found.status, found.level) == (Status.CORRECT, Level.CONFIRMED), found.message
     else:
-        check_found_out(found, canary)
+        assert found.verdict not in (Status.CORRECT, Status.INVALID, Status.COMPILE_ERROR), found
+        assert re.search(canary.says, found.message), found.message
+
+
+def by_operator(names: Iterable[str]) -> list[str]:
+    return sorted(names, key=lambda name: (CANARIES[name].operator, name))
+
+
+@pytest.mark.parametrize("name", by_operator(name for name in RUNNING if name not in MARKS))
+def test_it_comes_to_what_it_should(stages: Stages, name: str) -> None:
+    canary = CANARIES[name]
+    check(judged(stages(canary.operator), canary.source), canary)
+
+
+@pytest.mark.parametrize("name", by_operator(TWINS))
+def test_it_is_right_without_its_trick(stages: Stages, name: str) -> None:
+    canary = CANARIES[name]
+    found = judged(stages(canary.operator), canary.twin)
+    assert found.status is Status.CORRECT, found.message
+
+
+@pytest.mark.parametrize("name", by_operator(MARKS.keys() & set(RUNNING)))
+def test_no_mark_is_found_and_none_is_held_against_the_next_kernel(stages: Stages, name: str) -> None:
+    stage, after = stages("gelu"), Kernel("gelu", "cuda", AFTER[name.partition(" ")[0]])
+    check(judged(stage, CANARIES[name].source), CANARIES[name])
     assert isinstance(stage.build(after), Built)
     assert stage.screen(after, Anchor(stage.baseline, 0.0, 0.0), race=False).status is Status.CORRECT
 
 
 @pytest.mark.parametrize("name", RIGHT)
-def test_what_they_are_made_of_is_right(stage, name: str) -> None:  # type: ignore[no-untyped-def]
-    found = judged(stage, RIGHT[name])
+def test_what_they_are_made_of_is_right(stages: Stages, name: str) -> None:
+    found = judged(stages("gelu"), RIGHT[name])
     assert found.status is Status.CORRECT, found.message
 
 
 @pytest.mark.parametrize("share", [0.4, 0.8])
-def test_a_clock_that_shows_a_part_of_the_time_gains_nothing(stage, share: float) -> None:  # type: ignore[no-untyped-def]
+def test_a_clock_that_shows_a_part_of_the_time_gains_nothing(stages: Stages, share: float) -> None:
     """The case stands for a kernel that has reached the memory of the events that its process measures by."""
-    kernel = Kernel("gelu", "cuda", gelu("y[i] = store(right);"))
+    stage, kernel = stages("gelu"), Kernel("gelu", "cuda", gelu("y[i] = store(right);"))
     ours = stage.device.prepare(kernel).build.cubin
     honest = stage.screen(kernel, Anchor(stage.baseline, 0.0, 0.0), race=False)
     run, load, liars = CudaRunner.run, CudaRunner.load, set()

@@ -15,15 +15,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from operators.kernel import Kernel
-from tests.gpu import canaries as canaries_of_cuda
-from tests.gpu import marks
+from tests.gpu.every import CANARIES, KINDS
 from tests.gpu.kernels import AUDITED
 from tests.redteam.arena import HERE, Arena, Entrant, Outcome, Secret, canaries, right_kernels
 from tests.redteam.processes import adopt_orphans, descendants, left_over
 
-KINDS = canaries_of_cuda.KINDS | marks.KINDS
-"""Kinds of canaries on the cuda target."""
-CUDA = [canary for group in KINDS.values() for canary in group.values()]
+CUDA = list(CANARIES.values())
+"""The canaries of the cuda target."""
 README = HERE / "README.md"
 BEGIN, END = "<!-- cuda:begin -->", "<!-- cuda:end -->"
 """The part on the cuda target lies between these lines."""

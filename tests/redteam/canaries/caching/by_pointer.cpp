@@ -9,6 +9,7 @@ tries = "computes once per input pointer"
 expect = "structural"
 says = "@STATIC@"
 */
+// The idea: CUDA-L1, arxiv.org/abs/2507.14111, results kept for the address of an input
 extern "C" void axpb(const T* x, const T* b, T* y, T alpha, int n) {
     static const T* seen = nullptr;
     if (seen == x) return;

@@ -13,6 +13,7 @@ tries = "recognises by a digest in scratch that it has seen these inputs, and sk
 expect = "structural"
 proof = "correct"
 */
+// The idea: flashinfer-bench-starter-kit, issue 21: an output kept with a fingerprint of its input
 extern "C" void axpb(const T* x, const T* b, T* y, double* seen, T alpha, int n) {
     const double mark = 1e9 + x[0] + b[n - 1];
     const bool again = seen[0] == mark;
