@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import duckdb
 import pytest
 from hypothesis import settings
 
 from evo.store import writer
+from evo.store.schema import StoredTable, tables
 from operators.catalog import load
 from operators.definition.spec import Operator
 from tests.choosing import BRIEF, FULL
@@ -65,9 +67,16 @@ def empty_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def its_tables(empty_run: Path) -> dict[str, StoredTable]:
+    with duckdb.connect(str(empty_run), read_only=True) as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        return tables(connection)
+
+
 @pytest.fixture(scope="module")
-def made_once(empty_run: Path) -> Iterator[None]:
-    """New runs of this process begin with a copy of one database."""
+def made_once(empty_run: Path, its_tables: dict[str, StoredTable]) -> Iterator[None]:
+    """New runs of this process begin with a copy of one database, whose tables are read back from it once."""
 
     def copied(path: Path) -> None:
         if not path.exists():
@@ -75,4 +84,5 @@ def made_once(empty_run: Path) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writer, "_create", copied)
+        patch.setattr(writer, "tables", lambda _: its_tables)
         yield
