@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
 from operators.catalog import folders
+from tests.choosing import some_slow
 
 SAMPLE = (
     "cross_entropy_loss", "gelu", "matrix_mul", "prefix_sum", "rms_norm", "softmax", "spmv_csr", "stencil_2d",
@@ -14,6 +15,6 @@ BRIEF = ("matrix_mul", "prefix_sum", "softmax", "spmv_csr")
 """What a test that makes one of each operator makes by default."""
 
 
-def every_operator(default: tuple[str, ...] = BRIEF) -> list[object]:
+def every_operator(default: tuple[str, ...] = BRIEF) -> list[Any]:
     """Parameters for all operators."""
-    return [pytest.param(n, marks=[] if n in default else [pytest.mark.slow]) for n in sorted(folders())]
+    return some_slow(sorted(folders()), default)
