@@ -149,7 +149,12 @@ def answers(where: Sequence[Path], statements: Sequence[str], timeout_s: float) 
 
 
 @pytest.mark.parametrize("several", some_slow([False, True], 1, ids=["one run", "several runs"]))
-@pytest.mark.parametrize("statements", [WRITES, READS, LOADS, ENDLESS], ids=["writes", "reads", "loads", "endless"])
+@pytest.mark.parametrize(
+    "statements",
+    # Three that do not end are asked by default in test_cli.py, one that heeds no interrupt in test_reader.py.
+    [*map(pytest.param, (WRITES, READS, LOADS)), pytest.param(ENDLESS, marks=pytest.mark.slow)],
+    ids=["writes", "reads", "loads", "endless"],
+)
 def test_a_hostile_query_is_refused_in_one_line_and_leaves_nothing(
     statements: tuple[str, ...], several: bool, folder: Path
 ) -> None:
