@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from itertools import repeat
 from typing import Any
 
 import pytest
@@ -19,15 +20,30 @@ settings.register_profile(FULL, deadline=None)
 
 def examples(count: int, **more: Any) -> settings:
     """Settings of a property that `count` examples are drawn for with --slow."""
-    brief = settings.get_current_profile_name() == BRIEF
-    return settings(max_examples=min(count, BRIEF_EXAMPLES) if brief else count, **more)
+    return settings(max_examples=min(count, BRIEF_EXAMPLES) if _brief() else count, **more)
 
 
-def some_slow(values: Iterable[Any], default: int | Collection[Any]) -> list[Any]:
-    """Parameters, all of them slow but the first so many, or those that are named; a tuple is several parameters."""
-    found = []
-    for number, value in enumerate(values):
-        chosen = number < default if isinstance(default, int) else value in default
+def size(full: int, brief: int) -> int:
+    """How long a history is, or how large a budget: `full` with --slow, else `brief`."""
+    return brief if _brief() else full
+
+
+def _brief() -> bool:
+    return settings.get_current_profile_name() == BRIEF
+
+
+def some_slow(
+    values: Iterable[Any], default: int | Collection[Any], *, ids: Iterable[str | None] = repeat(None)
+) -> list[Any]:
+    """Parameters, all of them slow but the first so many, or those that are named; a tuple is several parameters.
+
+    Without --slow the slow ones are not even collected, which takes a while for thousands.
+    """
+    chosen, slow = [], []
+    for number, (value, name) in enumerate(zip(values, ids, strict=False)):
         several = value if isinstance(value, tuple) else (value,)
-        found.append(pytest.param(*several, marks=[] if chosen else [pytest.mark.slow]))
-    return found
+        if number < default if isinstance(default, int) else value in default:
+            chosen.append(pytest.param(*several, id=name))
+        else:
+            slow.append(pytest.param(*several, id=name, marks=pytest.mark.slow))
+    return chosen if chosen and _brief() else chosen + slow

@@ -11,9 +11,10 @@ import pytest
 
 from fitness.evaluation import Evaluation, Level
 from operators.catalog import folders
+from operators.definition.spec import Operator
 from tests.admission.cases import Case, absent, admitted, cases, common_mutants
 from tests.admission.judging import Judge
-from tests.operators.sampling import SAMPLE, every_operator
+from tests.operators.sampling import SAMPLE, every_operator, of_every_operator
 
 
 @pytest.fixture
@@ -41,8 +42,9 @@ def test_every_operator_is_admitted() -> None:
     assert set(admitted()) == set(folders())
 
 
-@pytest.mark.parametrize("operator", admitted())
-def test_every_operator_has_its_share_of_cases(operator: str) -> None:
+@of_every_operator
+def test_every_operator_has_its_share_of_cases(made: Operator) -> None:
+    operator = made.name
     found = tuple(cases(operator))
     mutants = {c.name for c in found if c.is_mutant}
     variants = {c.name for c in found if not c.is_mutant}

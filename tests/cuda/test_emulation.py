@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -75,10 +75,23 @@ def kernel_files(operator: Operator) -> Iterator[tuple[Path, str]]:
 def test_a_kernel_of_an_operator_is_right(name: str, request: pytest.FixtureRequest) -> None:
     operator, slow = load(name), request.config.getoption("--slow")
     files = kernel_files(operator) if slow else [(operator.ancestor("naive", "cuda"), SAMPLE[name])]
+    all_are_right(operator, files, shapes=BRIEF_SHAPES.get(name) or (6 if slow else 4))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(set(folders()) - set(BRIEF_SHAPES)))
+def test_every_kernel_is_right_on_more_shapes(name: str) -> None:
+    operator = load(name)
+    all_are_right(operator, kernel_files(operator), shapes=12)
+
+
+def all_are_right(operator: Operator, files: Iterable[tuple[Path, str]], *, shapes: int | list[dict[str, int]]) -> None:
+    """So they are, but what only a GPU can show of kernels other than the naive one."""
     wrongly = []
     for file, dtype in files:
-        kernel = Kernel(name, "cuda", file.read_text(encoding="utf-8"))
-        found = emulated(kernel, operator, dtype, shapes=BRIEF_SHAPES.get(name) or (12 if slow else 4))
+        found = emulated(
+            Kernel(operator.name, "cuda", file.read_text(encoding="utf-8")), operator, dtype, shapes=shapes
+        )
         for_gpu = isinstance(found, Rejection) and found.message.startswith("needs a GPU")
         if not is_right(found) and not (for_gpu and file.stem != "naive"):
             wrongly.append(f"{file.name}, {dtype}: {found}")

@@ -11,6 +11,7 @@ from fitness.cuda.compile.nvrtc import cutlass_folders
 from mutators.prompts import informed
 from operators.catalog import load
 from operators.kernel import Kernel
+from tests.choosing import some_slow
 
 SCORES = Path(__file__).parents[1] / "data" / "scores"
 
@@ -38,7 +39,11 @@ def test_the_examples_of_cute_compile(name: str, dtype: str) -> None:
     assert bool(built.facts["tensor_cores"]) is (name == "scores")
 
 
-def test_infinity_needs_no_header() -> None:
+@pytest.mark.parametrize(
+    "included",
+    some_slow(["", "#include <cmath>", "#include <cuda/std/cmath>", "#include <cub/block/block_reduce.cuh>"], 2),
+)
+def test_infinity_needs_no_header(included: str) -> None:
     source = """/*! evo
 [[launch]]
 kernel = "f"
@@ -49,7 +54,5 @@ args = ["x", "y", "rows", "cols"]
 INCLUDED
 extern "C" __global__ void f(const T* x, T* y, int rows, int cols) { y[blockIdx.x] = x[blockIdx.x] > -INFINITY; }
 """
-    for included in ("", "#include <cmath>", "#include <cuda/std/cmath>", "#include <cub/block/block_reduce.cuh>"):
-        kernel = Kernel("softmax", "cuda", source.replace("INCLUDED", included))
-        built = compile_cuda(kernel, load("softmax"), "fp32")
-        assert isinstance(built, CudaBuild), built
+    built = compile_cuda(Kernel("softmax", "cuda", source.replace("INCLUDED", included)), load("softmax"), "fp32")
+    assert isinstance(built, CudaBuild), built

@@ -33,7 +33,9 @@ CELLS = {
 
 
 @pytest.mark.parametrize("dtype", some_slow(["fp32", "bf16"], 1))
-@pytest.mark.parametrize(("name", "feature"), [(name, f) for name, kernels in FEATURES.items() for f in kernels])
+@pytest.mark.parametrize(
+    ("name", "feature"), some_slow([(name, f) for name, kernels in FEATURES.items() for f in kernels], 3)
+)
 def test_cells_follow_from_the_code(name: str, feature: str, dtype: str) -> None:
     assert built(name, FEATURES[name][feature], dtype).cell[:3] == CELLS[feature]
 

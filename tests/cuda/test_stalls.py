@@ -18,6 +18,7 @@ from fitness.cuda.profiling.stalls import Sampled, StalledLine, parse_source, qu
 from fitness.profiling.counters import ISSUED, SAMPLED, SAMPLES, WAITS
 from operators.catalog import load
 from operators.kernel import Kernel
+from tests.choosing import some_slow
 from tests.gpu.kernels import EXAMPLES, SOFTMAX, TWO_LAUNCHES
 
 CHAIN = """/*! evo
@@ -68,12 +69,15 @@ def code(made: CudaBuild, name: str) -> bytes:
 @pytest.mark.usefixtures("headers")
 @pytest.mark.parametrize(
     ("name", "dtype", "source"),
-    [
-        ("softmax", "fp32", CHAIN),
-        ("softmax", "fp32", TWO_LAUNCHES),
-        ("softmax", "bf16", SOFTMAX),
-        ("matrix_mul", "bf16", EXAMPLES["wgmma"].read_text()),
-    ],
+    some_slow(
+        [
+            ("softmax", "fp32", TWO_LAUNCHES),
+            ("softmax", "fp32", CHAIN),
+            ("softmax", "bf16", SOFTMAX),
+            ("matrix_mul", "bf16", EXAMPLES["wgmma"].read_text()),
+        ],
+        1,
+    ),
 )
 def test_every_instruction_of_the_judged_code_has_a_line_of_the_kernel_file(name: str, dtype: str, source: str) -> None:
     made, lines = built(name, dtype, source)

@@ -81,8 +81,14 @@ def test_scratch_beyond_the_device_is_invalid_and_never_allocated(device: CudaDe
             ("block = [256]", 'block = ["256 if cols >= 1000 else 128"]'),
         ],
         2,
+        ids=[
+            "supports fewer shapes",
+            "may differ between runs",
+            "output cleared",
+            "launched when large",
+            "another block",
+        ],
     ),
-    ids=["supports fewer shapes", "may differ between runs", "output cleared", "launched when large", "another block"],
 )
 def test_what_may_behave_differently_on_hidden_shapes_alone_has_another_digest(
     device: CudaDevice, old: str, new: str

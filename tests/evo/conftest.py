@@ -42,7 +42,7 @@ def scripted_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _run(*options: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", ["evo", "run", AXPB, "--budget", "6evals", *options])
+        patch.setattr("sys.argv", ["evo", "run", AXPB, "--budget", "4evals", *options])
         try:
             commands.main()
         except SystemExit as stop:

@@ -174,7 +174,7 @@ WHY = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "words"), some_slow(WHY, 3), ids=[words[:40] for _, words in WHY])
+@pytest.mark.parametrize(("changes", "words"), some_slow(WHY, 3, ids=[words[:40] for _, words in WHY]))
 def test_why_a_champion_stays_is_told_in_one_line(
     searched: Callable[..., Run], changes: dict[str, Any], words: str
 ) -> None:

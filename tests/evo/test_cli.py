@@ -333,9 +333,9 @@ def test_tracebacks_are_harmless_too(monkeypatch: pytest.MonkeyPatch, capsys: An
 def test_a_query_without_end_ends_in_one_line(
     asked: str, run_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    code, out, err = evo(monkeypatch, capsys, "sql", str(run_folder), asked, "--timeout", "0.5")
+    code, out, err = evo(monkeypatch, capsys, "sql", str(run_folder), asked, "--timeout", "0.1")
     assert (code, out) == (2, "")
-    assert err == "evo: the query did not end within 0.5 s; simplify it, or allow more time\n"
+    assert err == "evo: the query did not end within 0.1 s; simplify it, or allow more time\n"
 
 
 def test_rows_that_are_left_out_are_said(run_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

@@ -22,6 +22,11 @@ from tests.evo.test_cli import evo
 AXPB = str(Path(__file__).parents[1] / "data" / "axpb")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def quickly_made() -> None:
+    """The tables of a damaged database are read from it itself."""
+
+
 def edited(statement: str) -> Callable[[Path], None]:
     def damage(file: Path) -> None:
         with duckdb.connect(str(file)) as connection:

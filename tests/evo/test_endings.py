@@ -60,7 +60,7 @@ class Late(InlinePool):
 
 
 def test_models_are_asked_first_of_all_once_the_naive_kernel_is_judged(tmp_path: Path) -> None:
-    searched(tmp_path)
+    searched(tmp_path, budget={"evaluations": 8})
     (first,) = rows(tmp_path, "select min(seq) as seq from asks where mutator = 'rewrite'")
     (naive,) = rows(tmp_path, "select t.seq from tells t join asks a using (request_id) where a.mutator = 'ancestor'")
     assert first["seq"] == naive["seq"] + 1

@@ -116,7 +116,7 @@ def test_the_list_tells_of_every_run(
     assert code == 0
     assert (died["state"], good["state"], torn["state"]) == ("died", "finished", "unreadable")
     assert good["tasks"] == ["axpb/fp32/cpu"]
-    assert good["used"]["evaluations"] == good["budget"]["evaluations"] == 6
+    assert good["used"]["evaluations"] == good["budget"]["evaluations"] == 4
     assert good["used"]["wall_s"] > 0
     assert good["speedup"] > 0
     for width in (60, 80, 160):

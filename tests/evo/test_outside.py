@@ -86,8 +86,8 @@ def test_a_run_is_played_from_outside_to_its_end(tmp_path: Path) -> None:
     assert line["body"]["model"] == "ann" and line["body"]["max_completion_tokens"] == 99
     assert [message["role"] for message in line["body"]["messages"]] == ["system", "user"]
 
-    reason, count = played(folder, config())
-    assert reason == "evaluations 20 of 20"
+    reason, count = played(folder, config(budget={"evaluations": 10}))
+    assert reason == "evaluations 10 of 10"
     spent = model_costs(folder)
     assert spent
     assert (spent.calls, spent.failed, spent.doubted, spent.lost_tokens) == (count, 0, 0, 0)

@@ -15,7 +15,7 @@ from tests.evo import model_runs
 
 @pytest.mark.parametrize(
     ("strategy", "settings"),
-    some_slow([("islands", {"islands": 1}), ("best_of_n", {"n": 12}), ("refine", {"n": 4, "turns": 3})], 1),
+    some_slow([("islands", {"islands": 1}), ("best_of_n", {"n": 12}), ("refine", {"n": 4, "turns": 3})], 0),
 )
 def test_no_question_is_asked_twice_in_the_same_words(strategy: str, settings: dict[str, int], tmp_path: Path) -> None:
     folder = tmp_path / "run"

@@ -65,7 +65,7 @@ def hostile(request: Mapping[str, Any], number: int) -> Reply:
 @pytest.fixture(scope="module")
 def reported(tmp_path_factory: pytest.TempPathFactory) -> Reported:
     folder = tmp_path_factory.mktemp("reported") / "a run"
-    wanted: dict[str, Any] = {"operators": ["softmax", "relu"], "profile": "filtered", "budget": {"evaluations": 24}}
+    wanted: dict[str, Any] = {"operators": ["softmax", "relu"], "profile": "filtered", "budget": {"evaluations": 12}}
     model_runs.run(folder, answer=hostile, **wanted)
     file = write_report(folder, folder.parent / "report.html")
     text = file.read_text(encoding="utf-8")
@@ -100,7 +100,7 @@ def test_every_number_of_a_table_is_the_answer_to_the_query_below_it(reported: R
 def test_it_says_when_each_session_ended_and_why(reported: Reported) -> None:
     (table,) = [table for table in reported.page.tables if table.caption == "Sessions"]
     assert [(row["ended"], row["reason"]) for row in answer(reported.folder, table.commands[0])] == [
-        ("finished", "evaluations 24 of 24")
+        ("finished", "evaluations 12 of 12")
     ]
     assert len(table.rows) == 1
 

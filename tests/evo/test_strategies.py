@@ -28,6 +28,7 @@ from mutators.registry import MUTATORS
 from mutators.transforms.mutator import transform_names
 from operators.definition.spec import Operator, Task
 from operators.kernel import Kernel
+from tests.choosing import size
 from tests.evo.worlds import Event, World, play, repeat, restore
 
 TASK = Task("axpb", "fp32", "cpu")
@@ -47,7 +48,7 @@ class StrategyContract:
     kind: ClassVar[Any] = None
     settings: ClassVar[dict[str, Any]] = {}
     models: ClassVar[tuple[str, ...]] = ()
-    requests = 250
+    requests = size(250, 80)
 
     def make(self, operator: Operator, seed: int = 1) -> Strategy:
         made: Strategy = make(self.kind, operator, seed=seed, models=self.models, **self.settings)

@@ -114,8 +114,7 @@ CHAIN = "for (int j = 0; j < n; j++) s = s * x[j] + b[j];\n"
         (f"{LOOP}y[i] = x[i];", True),
         (f"{LOOP}y[i] = x[(i * 7919LL) % n];", False),
         ("y[0] = alpha * x[0] + b[0];", False),
-    ], 3),
-    ids=["unrolled rest", "vectors before a deep chain", "library", "reversed", "memcpy", "gather", "no loop"],
+    ], 3, ids=["unrolled rest", "vectors before a deep chain", "library", "reversed", "memcpy", "gather", "no loop"]),
 )  # fmt: skip
 def test_the_cell_tells_what_the_innermost_loops_do(axpb: Operator, tmp_path: Path, body: str, vectors: bool) -> None:
     made = compiled(axpb_kernel(body, signature=RESTRICT), axpb, tmp_path)

@@ -14,7 +14,7 @@ from operators.catalog import load
 from operators.definition.spec import Task
 from operators.kernel import Kernel
 from operators.plan.reading import Zero, parse_plan
-from tests.choosing import some_slow
+from tests.choosing import size, some_slow
 from tests.mutators.running import CompileError, build_all
 
 A = """\
@@ -210,7 +210,7 @@ def test_values_of_shared_tunables_are_exchanged() -> None:
 @pytest.mark.parametrize("operator", some_slow(["softmax", "matrix_mul", "spmv_csr"], 1))
 def test_children_parse_and_are_neither_parent_and_come_back_the_same(operator: str, target: str) -> None:
     pool, loaded, found = transformed(operator, target, 12), load(operator), 0
-    for seed in range(25):
+    for seed in range(size(25, 8)):
         first, second = Random(seed).sample(pool, 2)
         proposal = recombine(first, second, seed)
         if proposal.kernel is None:

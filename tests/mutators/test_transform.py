@@ -16,7 +16,7 @@ from operators.definition.spec import Task
 from operators.errors import UserError
 from operators.kernel import Kernel
 from operators.plan.reading import parse_plan
-from tests.choosing import examples, some_slow
+from tests.choosing import examples, size, some_slow
 from tests.mutators.running import Built, CompileError, build_all
 
 OPERATORS = ("softmax", "matrix_mul", "spmv_csr")
@@ -203,7 +203,7 @@ def test_catalog_resolves_every_name_and_hints_at_typos() -> None:
 @pytest.mark.parametrize("operator", some_slow(OPERATORS, 1))
 def test_random_values_are_declared_ones_that_fit(operator: str, target: str) -> None:
     spread = set()
-    for seed in range(12):
+    for seed in range(size(12, 6)):
         plain = propose(naive(operator, target), seed, count=4)
         proposal = propose(naive(operator, target), seed, count=4, random_values=True)
         assert proposal.kernel and plain.kernel

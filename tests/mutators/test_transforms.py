@@ -260,8 +260,8 @@ SECTIONS = (
             (SECTIONS, [["parallel sections", "section", "section"]]),
         ],
         2,
+        ids=["scan", "nested", "ordered", "doacross", "ordered simd", "cancel", "sections"],
     ),
-    ids=["scan", "nested", "ordered", "doacross", "ordered simd", "cancel", "sections"],
 )  # fmt: skip
 def test_a_dropped_pragma_takes_along_what_is_only_legal_inside_it(
     body: str, left: list[list[str]], tmp_path: Path

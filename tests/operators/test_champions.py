@@ -22,6 +22,7 @@ from operators.dtypes import ACCUMULATOR
 from operators.errors import OperatorError
 from operators.kernel import Kernel
 from operators.plan.reading import parse_plan
+from tests.operators.sampling import of_every_operator
 from tests.operators.test_operator_folders import FACTS
 
 NAMES = sorted(name for name, folder in folders().items() if (folder / "champions").exists())
@@ -55,9 +56,8 @@ def test_every_operator_has_one() -> None:
     assert sorted(folders()) == NAMES
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_file_has_a_record_for_every_dtype_that_it_is_offered_for(name: str) -> None:
-    operator = load(name)
+@of_every_operator
+def test_every_file_has_a_record_for_every_dtype_that_it_is_offered_for(operator: Operator) -> None:
     recorded = {(champion.dtype, f"champions/{champion.stem}") for champion in champions(operator.folder)}
     found = {(d, champion) for d in operator.dtypes["cuda"] for champion in offered(operator, "cuda", d)}
     assert recorded == found
@@ -65,9 +65,8 @@ def test_every_file_has_a_record_for_every_dtype_that_it_is_offered_for(name: st
     assert files == {champion for _, champion in recorded}
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_champion_runs_on_what_it_was_measured_on(name: str) -> None:
-    operator = load(name)
+@of_every_operator
+def test_every_champion_runs_on_what_it_was_measured_on(operator: Operator) -> None:
     for champion in champions(operator.folder):
         source = operator.ancestor(f"champions/{champion.stem}", "cuda").read_text(encoding="utf-8")
         plan = parse_plan(source, operator, "cuda", name=champion.file)

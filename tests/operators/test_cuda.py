@@ -10,6 +10,7 @@ from operators.catalog import folders, load
 from operators.champions import offered
 from operators.errors import UserError
 from operators.kernel import Kernel
+from tests.choosing import some_slow
 from tests.operators.sampling import every_operator
 
 
@@ -31,9 +32,7 @@ WITH_CHAMPIONS = sorted(name for name, folder in folders().items() if (folder / 
 QUICK = ("relu",)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[] if n in QUICK else [pytest.mark.slow]) for n in WITH_CHAMPIONS]
-)
+@pytest.mark.parametrize("name", some_slow(WITH_CHAMPIONS, QUICK))
 def test_all_champions_compile(name: str) -> None:
     try:
         nvrtc.include_folders()

@@ -22,7 +22,7 @@ from operators.expression import parse
 from operators.plan.reading import parse_plan
 from tests.choosing import some_slow
 from tests.operators.running import FACTS, Runner
-from tests.operators.sampling import SAMPLE, every_operator
+from tests.operators.sampling import SAMPLE, every_operator, of_every_operator
 from tests.operators.second import SECOND
 
 
@@ -42,12 +42,6 @@ def operator(request: pytest.FixtureRequest) -> Operator:
     if found.tolerance.bound == "bits":
         pytest.skip("what only moves values is compared bit by bit: tests/fitness/test_verify.py, admission")
     return found
-
-
-@pytest.fixture(params=sorted(folders()))
-def any_operator(request: pytest.FixtureRequest) -> Operator:
-    """All of them, for tests that take no time."""
-    return load(request.param)
 
 
 @pytest.fixture(scope="session")
@@ -135,8 +129,8 @@ ASTRA = ("fused_add_rms_norm", "merge_attn_states", "silu_and_mul")
 """The kernels whose published protocol is fp16."""
 
 
-def test_sets_dtypes_and_files(any_operator: Operator) -> None:
-    operator = any_operator
+@of_every_operator
+def test_sets_dtypes_and_files(operator: Operator) -> None:
     assert operator.dtypes["cpu"] == ("fp32", "fp64", *(["fp16"] if operator.name in ASTRA else []))
     assert operator.dtypes["cuda"] == ("fp32", "bf16", *([] if operator.name in NO_FP16 else ["fp16"]))
     assert {w.set for w in operator.workloads} >= {"published", "realistic", "cpu"}
@@ -188,10 +182,11 @@ COUNTED: Mapping[str, frozenset[str]] = {
 """Dims that count passes, steps or the like, or are what others make them: no kernel asks for multiples of them."""
 
 
-def test_a_kernel_that_needs_divisible_dims_has_hidden_shapes_to_be_tested_on(any_operator: Operator) -> None:
-    sizes = set(any_operator.dims) - COUNTED.get(any_operator.name, frozenset())
+@of_every_operator
+def test_a_kernel_that_needs_divisible_dims_has_hidden_shapes_to_be_tested_on(operator: Operator) -> None:
+    sizes = set(operator.dims) - COUNTED.get(operator.name, frozenset())
     for divisor in (4, 8, 16, 32):
-        fitting = [w for w in any_operator.hidden if all(w.dims[n] and w.dims[n] % divisor == 0 for n in sizes)]
+        fitting = [w for w in operator.hidden if all(w.dims[n] and w.dims[n] % divisor == 0 for n in sizes)]
         assert len(fitting) >= 6, divisor
 
 
@@ -227,8 +222,8 @@ EVEN = frozenset({"fft"})
 """Operators of powers of two."""
 
 
-def test_hidden_shapes_are_odd_enough(any_operator: Operator) -> None:
-    operator = any_operator
+@of_every_operator
+def test_hidden_shapes_are_odd_enough(operator: Operator) -> None:
     counted = COUNTED.get(operator.name, frozenset())
     for size in set(operator.dims) - counted:
         sizes = {w.dims[size] for w in operator.hidden}
@@ -239,8 +234,8 @@ def test_hidden_shapes_are_odd_enough(any_operator: Operator) -> None:
     assert operator.name in EVEN or len(odd) >= 6
 
 
-def test_floors_are_below_the_counts_and_above_nothing(any_operator: Operator) -> None:
-    operator = any_operator
+@of_every_operator
+def test_floors_are_below_the_counts_and_above_nothing(operator: Operator) -> None:
     for workload in operator.workloads:
         for dtype in ("fp32", "fp64", "bf16"):
             env = operator.cost_environment(workload.dims, dtype)
@@ -455,10 +450,10 @@ def test_naive_cpp_of_kernels_that_were_published_in_fp16_is_right_in_it(name: s
     test_naive_cpp_is_right_on_every_hidden_shape(load(name), "fp16", naive_cpu)
 
 
-@pytest.mark.parametrize("target", ["cpu", "cuda"])
-def test_the_plans_of_all_ancestors_resolve_everywhere(any_operator: Operator, target: str) -> None:
-    operator = any_operator
-    for path in operator.folder.glob("*.cpp" if target == "cpu" else "*.cu"):
+@of_every_operator
+def test_the_plans_of_all_ancestors_resolve_everywhere(operator: Operator) -> None:
+    for path in (*operator.folder.glob("*.cpp"), *operator.folder.glob("*.cu")):
+        target = "cpu" if path.suffix == ".cpp" else "cuda"
         plan = parse_plan(path.read_text(), operator, target, name=path.name)
         supported = 0
         for workload in (*operator.workloads, *operator.hidden):
@@ -472,10 +467,11 @@ def test_the_plans_of_all_ancestors_resolve_everywhere(any_operator: Operator, t
         assert supported >= 12, "six hidden shapes of each dtype"
 
 
-def test_every_setting_of_the_naive_cuda_tunables_resolves(any_operator: Operator) -> None:
-    plan = parse_plan(any_operator.ancestor("naive", "cuda").read_text(), any_operator, "cuda")
+@of_every_operator
+def test_every_setting_of_the_naive_cuda_tunables_resolves(operator: Operator) -> None:
+    plan = parse_plan(operator.ancestor("naive", "cuda").read_text(), operator, "cuda")
     for name, values in plan.tune.items():
         for value in values:
-            for workload in (*any_operator.workloads, *any_operator.hidden):
-                dims = {**workload.dims, **dict.fromkeys(any_operator.data_dims, 1)}
-                plan.resolve(any_operator, dtype="fp32", dims=dims, values={name: value}, facts=FACTS)
+            for workload in (*operator.workloads, *operator.hidden):
+                dims = {**workload.dims, **dict.fromkeys(operator.data_dims, 1)}
+                plan.resolve(operator, dtype="fp32", dims=dims, values={name: value}, facts=FACTS)

@@ -20,6 +20,8 @@ from operators.errors import UserError
 from tests.store.rows import TASK, event, run
 from tests.store.story import stored, story
 
+pytestmark = pytest.mark.usefixtures("made_once")
+
 
 @pytest.fixture(scope="module")
 def machines(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:

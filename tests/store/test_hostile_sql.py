@@ -17,7 +17,8 @@ from evo.store.reader import TIMED_OUT
 from tests.choosing import some_slow
 from tests.store.story import stored
 
-LIMIT_S = 0.2
+pytestmark = pytest.mark.usefixtures("made_once")
+LIMIT_S = 0.1
 WRITES = (
     "INSERT INTO events VALUES (now(), 'x', NULL, '')",
     "UPDATE events SET kind = ''",
@@ -147,8 +148,13 @@ def answers(where: Sequence[Path], statements: Sequence[str], timeout_s: float) 
             statements = statements[1:]
 
 
-@pytest.mark.parametrize("several", some_slow([False, True], 1), ids=["one run", "several runs"])
-@pytest.mark.parametrize("statements", [WRITES, READS, LOADS, ENDLESS], ids=["writes", "reads", "loads", "endless"])
+@pytest.mark.parametrize("several", some_slow([False, True], 1, ids=["one run", "several runs"]))
+@pytest.mark.parametrize(
+    "statements",
+    # Three that do not end are asked by default in test_cli.py, one that heeds no interrupt in test_reader.py.
+    [*map(pytest.param, (WRITES, READS, LOADS)), pytest.param(ENDLESS, marks=pytest.mark.slow)],
+    ids=["writes", "reads", "loads", "endless"],
+)
 def test_a_hostile_query_is_refused_in_one_line_and_leaves_nothing(
     statements: tuple[str, ...], several: bool, folder: Path
 ) -> None:

@@ -14,6 +14,7 @@ from evo.store.schema import OF_ALL, column_meanings, relations
 from tests.store.rows import TASK, History
 from tests.store.story import stored, story
 
+pytestmark = pytest.mark.usefixtures("made_once")
 Row = dict[str, Any]
 
 
