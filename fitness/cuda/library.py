@@ -7,6 +7,7 @@ on torch's stream and in torch's memory, so that its calls are captured and time
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -146,7 +147,8 @@ class LibrarySession:
                 side.synchronize()
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph, pool=self._memory):
+            # A call that cannot be captured raises; that its graph is empty, as torch warns, needs no second word.
+            with warnings.catch_warnings(action="ignore"), torch.cuda.graph(graph, pool=self._memory):
                 result = library()
         except (RuntimeError, OperatorError):
             torch.cuda.synchronize()
