@@ -24,7 +24,7 @@ def examples(count: int, **more: Any) -> settings:
 
 
 def size(full: int, brief: int) -> int:
-    """How long a history is, or how large a budget: `full` with --slow, else `brief`."""
+    """Return the size of a history or of a budget: `full` with --slow, else `brief`."""
     return brief if _brief() else full
 
 

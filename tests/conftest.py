@@ -32,7 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """What collection makes stays to the end: to look through it for garbage takes time and finds none."""
+    """Collection makes what stays to the end: to look through it for garbage takes time and finds none."""
     gc.disable()
     try:
         yield

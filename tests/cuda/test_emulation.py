@@ -86,7 +86,7 @@ def test_every_kernel_is_right_on_more_shapes(name: str) -> None:
 
 
 def all_are_right(operator: Operator, files: Iterable[tuple[Path, str]], *, shapes: int | list[dict[str, int]]) -> None:
-    """So they are, but what only a GPU can show of kernels other than the naive one."""
+    """Check that they are, but for what only a GPU can show of kernels other than the naive one."""
     wrongly = []
     for file, dtype in files:
         found = emulated(

@@ -224,7 +224,14 @@ def test_lineage_leads_back_to_the_ancestors_and_agrees_with_best(
     assert chain[-1] == found[-1]
 
 
-def test_every_level_of_a_verdict_is_stored_with_the_time_when_it_was_reached(run_folder: Path) -> None:
+@pytest.mark.slow
+def test_every_level_of_a_verdict_is_stored_with_the_time_when_it_was_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """An ancestor that is faster than the naive kernel for certain gets to the full level."""
+    command = ("run", "softmax", "--budget", "4evals", "--runs", str(tmp_path), "--workers", "1")
+    assert evo(monkeypatch, capsys, *command)[0] == 0
+    (run_folder,) = (path.parent for path in tmp_path.glob("*/evo.duckdb"))
     levels = """
         select full_.created_at as then, epoch_ms(full_.created_at) - epoch_ms(screen.created_at) as later_ms,
                coalesce(full_.verify_ms, 0) + coalesce(full_.time_ms, 0) as took_ms
