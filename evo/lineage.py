@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from evo.individual import Individual, is_naive
-from fitness.evaluation import Evaluation
+from fitness.evaluation import Evaluation, Timing
 from fitness.judging.levels import LEAST_GAIN
 from fitness.profiling.profiles import Profile
 from mutators.briefing import Ratio, Standing
@@ -79,16 +79,17 @@ class Birth:
 class Lineage:
     """The kernels of a task that were told: each as it was told first, its standing as it was told last."""
 
-    def __init__(self, kept: int = KEPT) -> None:
-        self._births: Latest[str, Birth] = Latest(kept)
+    def __init__(self) -> None:
+        self._births: Latest[str, Birth] = Latest(KEPT)
         """By kernel id."""
-        self._made_from: Latest[str, frozenset[str]] = Latest(kept)
+        self._made_from: Latest[str, frozenset[str]] = Latest(KEPT)
         """By source id, the files that a file was made from."""
-        self._standings: Latest[str, Standing] = Latest(kept)
+        self._standings: Latest[str, Standing] = Latest(KEPT)
         """By kernel id, of correct kernels."""
-        self._limits: Latest[str, str] = Latest(kept)
+        self._limits: Latest[str, str] = Latest(KEPT)
         """By kernel id, the bottleneck of those that were profiled."""
-        self._naive_id = ""
+        self.naive_id = ""
+        """The kernel that all others are compared with; empty before it is told."""
 
     def told(self, individual: Individual) -> None:
         """Learn of an individual."""
@@ -99,7 +100,7 @@ class Lineage:
             self._born(kernel, request.parents, evaluation.estimate if evaluation else None)
         if evaluation and evaluation.correct and individual.fresh:
             if is_naive(request):
-                self._naive_id = kernel.id
+                self.naive_id = kernel.id
             self._standings.put(kernel.id, self._standing(evaluation))
 
     def profiled(self, kernel_id: str, profile: Profile) -> None:
@@ -161,10 +162,10 @@ class Lineage:
 
     def _standing(self, evaluation: Evaluation) -> Standing:
         """By way of the anchor; all of it moved so that the mean is the verdict's speedup."""
-        ratios = {t.workload: Ratio(t.log_ratio, t.log_ratio_se) for t in evaluation.timings}
-        if evaluation.kernel_id == self._naive_id:
+        ratios = ratios_of(evaluation.timings)
+        if evaluation.kernel_id == self.naive_id:
             return {workload: Ratio(0.0, 0.0) for workload in ratios}  # by definition, whatever its pairs showed
-        if evaluation.anchor_id != self._naive_id:
+        if evaluation.anchor_id != self.naive_id:
             via = self._standings.recall(evaluation.anchor_id or "") or {}  # what others are paired with stays known
             if not via.keys() >= ratios.keys():
                 return {}
@@ -184,3 +185,8 @@ class Lineage:
         """
         known = (self._limits.get(each) for each in (kernel_id, *self.ancestors(kernel_id)))
         return next(filter(None, known), "")
+
+
+def ratios_of(timings: Iterable[Timing]) -> dict[str, Ratio]:
+    """Return how many times as fast as its partner a kernel was, by workload."""
+    return {timing.workload: Ratio(timing.log_ratio, timing.log_ratio_se) for timing in timings}

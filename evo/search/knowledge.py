@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from evo import rows
 from evo.individual import Individual, is_naive
 from evo.lessons import DESCRIBED, SAID, Lessons
-from evo.lineage import Latest, Lineage
-from fitness.evaluation import Evaluation, Status, Timing
+from evo.lineage import Latest, Lineage, ratios_of
+from fitness.evaluation import Evaluation, Status
 from fitness.judging.base import DeviceInfo
 from mutators.asking.novelty import text_digest
 from mutators.base import Kind, Request
@@ -95,7 +95,6 @@ class Knowledge:
         self._earlier = tuple(earlier)
         self._task = str(task)
         self._naive_us: dict[str, float] = {}
-        self._naive_id = ""
         self._library: Standing = {}
         self._known: Latest[str, Known] = Latest(REMEMBERED)
         """By kernel id."""
@@ -175,7 +174,7 @@ class Knowledge:
         for workload, known in self._fastest.items():
             wins.setdefault(known.source[0], []).append(workload)
         by_id = {known.source[0]: known for known in self._fastest.values()}
-        others = [name for name in wins if name not in request.parents and name != self._naive_id]
+        others = [name for name in wins if name not in request.parents and name != self.lineage.naive_id]
         order = sorted(others, key=lambda name: (-len(wins[name]), -by_id[name].speedup.log, name))
         return tuple((by_id[name], tuple(wins[name])) for name in order[:WINNERS_SHOWN])
 
@@ -204,7 +203,6 @@ class Knowledge:
         self._open.pop(request.id, None)
         self.lineage.told(individual)
         if is_naive(request) and evaluation and evaluation.correct:
-            self._naive_id = evaluation.kernel_id
             self._naive_us = {timing.workload: timing.latency_us for timing in evaluation.timings}
         base = self._base(request)
         if request.kind in (Kind.CHILD, Kind.GUEST) and base and not individual.unavailable:
@@ -269,13 +267,9 @@ class Knowledge:
             if fastest is None or ratio.low > fastest.standing[workload].low:
                 self._fastest[workload] = known
         if evaluation.library_timings:
-            beside = _ratios(evaluation.library_timings)
+            beside = ratios_of(evaluation.library_timings)
             placed = {name: ratio.over(beside[name]) for name, ratio in known.standing.items() if name in beside}
             self._library = placed or self._library  # a kernel that has no standing places nothing
-
-
-def _ratios(timings: Iterable[Timing]) -> dict[str, Ratio]:
-    return {timing.workload: Ratio(timing.log_ratio, timing.log_ratio_se) for timing in timings}
 
 
 def _question(request: Request) -> str:

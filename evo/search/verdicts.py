@@ -299,10 +299,14 @@ class Verdicts:
                 break
             if level is Level.FULL and ancestor and not await ancestor.wins(results[-1].log_speedup or 0.0):
                 break
-            job: Job[Evaluation] = Screen(task, kernel, anchor, race)
-            if level is not Level.SCREEN:
-                beside = full_anchor(results[0], anchor, state.baseline)
-                job = Full(task, kernel, beside) if level is Level.FULL else Confirm(task, kernel)
+            job: Job[Evaluation]
+            match level:
+                case Level.SCREEN:
+                    job = Screen(task, kernel, anchor, race)
+                case Level.FULL:
+                    job = Full(task, kernel, full_anchor(results[0], anchor, state.baseline))
+                case _:
+                    job = Confirm(task, kernel)
             try:
                 found = await self._retried(job, level)
             except Undone:
