@@ -36,6 +36,7 @@ from mutators.bench import Result, Tool
 from mutators.llm.calls import cache_key
 from mutators.llm.settings import LlmSettings
 from mutators.llm.tools import content_of
+from mutators.registry import propose
 from operators.definition.spec import CHAMPIONS, Task
 from operators.errors import UserError
 from operators.kernel import Kernel
@@ -150,7 +151,6 @@ class Replay:
         except Different as difference:
             return told, str(difference)
         finally:
-            self._execution.close()
             await self._history.note("finished", {"reason": "replayed"})
             await asyncio.wrap_future(self._ahead.last)
         return told, ""
@@ -260,6 +260,10 @@ class _StoredEvaluator:
     def _found(self) -> dict[str, list[Row]]:
         """By request, all at once: a query for each would read the whole table as often as it has rows."""
         return records.verdicts(self._read)
+
+    async def propose(self, state: TaskState, request: Request, parents: tuple[Parent, ...]) -> Proposal:
+        """Return what the mutator makes of it now."""
+        return await propose(request, parents, state.operator)
 
     async def evaluate(self, state: TaskState, request: Request, kernel: Kernel) -> tuple[Reached, ...]:
         """Return the stored verdicts of the request, least severe first, as if they were reached now.
