@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, fields
 from datetime import datetime
@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from evo.rows import LIBRARY_TIMING
-from evo.store import Connection, Limits, answer, has_writer, open_reader, query
+from evo.store import Connection, Limits, answer, has_writer, opened, query
 from evo.store.named import named_query
 from evo.store.reads import own_query
 from fitness.evaluation import CheckError, LibraryTiming, Timing
@@ -289,6 +289,26 @@ class Several:
         if not folders:
             raise UserError("no run was named")
         self.folders = tuple(folders)
+        self._where: Path | tuple[Path, ...] = self.folders
+        self._held: ExitStack | None = None
+        self._ready: Callable[[str], Connection] | None = None
+
+    def __enter__(self) -> Self:
+        if self._held:
+            raise UserError(
+                f"run {', '.join(folder.name for folder in self.folders)} is in a `with` already; open it once more"
+            )
+        with ExitStack() as held:
+            self._ready = held.enter_context(opened(self._where))
+            self._held = held.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        held, self._held, self._ready = self._held, None, None
+        if held:
+            held.close()
 
     if TYPE_CHECKING:  # overloads are kept for ever, and duckdb complains of what is left when a program ends
 
@@ -330,7 +350,9 @@ class Several:
     _several = True
 
     def _table(self, sql: str, params: Params, timeout_s: float) -> pa.Table:
-        return query(self.folders, sql, params=params, max_bytes=ANSWER_BYTES, timeout_s=timeout_s)
+        if self._ready is None:
+            return query(self._where, sql, params=params, max_bytes=ANSWER_BYTES, timeout_s=timeout_s)
+        return answer(self._ready(sql), sql, Limits(sys.maxsize, timeout_s, ANSWER_BYTES), params).table
 
 
 class Run(Several):
@@ -348,26 +370,10 @@ class Run(Several):
         """`folder` is the run's."""
         super().__init__([folder])
         self.folder = folder
-        self._held: ExitStack | None = None
-        self._connection: Connection | None = None
+        self._where = folder
 
     def __repr__(self) -> str:
         return f"evo.open({str(self.folder)!r})"
-
-    def __enter__(self) -> Self:
-        if self._held:
-            raise UserError(f"run {self.id} is in a `with` already; open it once more")
-        with ExitStack() as held:
-            self._connection = held.enter_context(open_reader(self.folder))
-            self._held = held.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        held, self._held, self._connection = self._held, None, None
-        if held:
-            held.close()
 
     @property
     def id(self) -> str:
@@ -419,15 +425,6 @@ class Run(Several):
         with self._one_state() as run:
             return _stored(run, *_found(run, kernel, task))
 
-    def _table(self, sql: str, params: Params, timeout_s: float) -> pa.Table:
-        if self._connection is None:
-            return query(self.folder, sql, params=params, max_bytes=ANSWER_BYTES, timeout_s=timeout_s)
-        return _answered(self._connection, sql, params, timeout_s)
-
     def _one_state(self) -> AbstractContextManager[Run]:
         """The run, opened to answer several questions about one state of it."""
-        return nullcontext(self) if self._connection else Run(self.folder)
-
-
-def _answered(connection: Connection, sql: str, params: Params, timeout_s: float) -> pa.Table:
-    return answer(connection, sql, Limits(sys.maxsize, timeout_s, ANSWER_BYTES), params).table
+        return nullcontext(self) if self._ready else Run(self.folder)

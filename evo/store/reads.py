@@ -18,6 +18,12 @@ from evo.store.several import literal
 FOLDER = Path(__file__).parent / "reads"
 SECTION = re.compile(r"^-- \[(\w+)\]\n((?:--.*\n)*)", re.MULTILINE)
 USING = re.compile(r"^-- using (.+)$", re.MULTILINE)
+
+
+class Identifier(str):
+    """The name of a column, which stands in a query as it is."""
+
+
 Value = str | int | list[str]
 
 
@@ -63,4 +69,4 @@ def filled(name: str, **values: Value) -> str:
 
 
 def _literal(value: str | int) -> str:
-    return literal(value) if isinstance(value, str) else str(value)
+    return literal(value) if isinstance(value, str) and not isinstance(value, Identifier) else str(value)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from evo.store import open_reader
+from evo.store import opened
 from evo.store.reads import FOLDER, USING, filled, own_queries, own_query
 from tests.store.story import stored
 
@@ -23,10 +23,11 @@ def test_every_query_is_asked_somewhere_and_fits_the_schema(tmp_path: Path) -> N
         for part in re.findall(r"\w+", names)
     }
     unused = [name for name in own_queries() if name not in parts and f'"{name}"' not in product]
-    with open_reader(stored(tmp_path / "run")) as run:
+    stored(tmp_path / "run")
+    with opened(tmp_path / "run") as one, opened([tmp_path / "run"]) as several:
         for name in own_queries():
-            run.execute(f"prepare asked as {own_query(name)}")
-            run.execute("deallocate asked")
+            ready = several if name.startswith("comparison.") else one
+            ready(own_query(name)).execute(f"prepare asked as {own_query(name)}").execute("deallocate asked")
     assert own_queries() and not unused
 
 
