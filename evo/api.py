@@ -162,12 +162,12 @@ def _verdict(run: Run, key: Mapping[str, Any]) -> Verdict | None:
     rows = run.rows("kernels.verdict", **key)
     if not rows:
         return None
-    (measured,) = run.rows("kernels.measured", evaluation=rows[0]["evaluation_id"])
+    (measured,) = run.rows("kernels.evaluation", evaluation=rows[0]["evaluation_id"])
     return _made(
         Verdict, rows[0], message=rows[0]["message"] or "",
-        timings=tuple(_made(Timing, each) for each in measured["timings"] or ()),
-        library_timings=tuple(map(LIBRARY_TIMING.item, measured["library_timings"] or ())),
-        errors=tuple(_made(CheckError, each) for each in measured["errors"] or ()),
+        timings=tuple(_made(Timing, each) for each in measured["timings"]),
+        library_timings=tuple(map(LIBRARY_TIMING.item, measured["library_timings"])),
+        errors=tuple(_made(CheckError, each) for each in measured["errors"]),
     )  # fmt: skip
 
 
@@ -276,7 +276,7 @@ __all__ = ["Ancestor", "Run", "Several", "StoredKernel", "Verdict"]
 
 Params = Mapping[str, Any]
 ANSWER_BYTES = 2**30
-"""The largest answer of one query, in bytes."""
+"""The largest answer of a user's query, in bytes."""
 READ_S = 300.0
 """A question of our own takes so long at most."""
 
@@ -344,15 +344,15 @@ class Several:
 
     def rows(self, name: str, **params: Any) -> list[Row]:
         """The rows that answer one of the engine's own queries, with its parameters by name; see `evo.store.reads`."""
-        found: list[Row] = self._table(own_query(name), params, READ_S).to_pylist()
+        found: list[Row] = self._table(own_query(name), params, READ_S, sys.maxsize).to_pylist()
         return found
 
     _several = True
 
-    def _table(self, sql: str, params: Params, timeout_s: float) -> pa.Table:
+    def _table(self, sql: str, params: Params, timeout_s: float, max_bytes: int = ANSWER_BYTES) -> pa.Table:
         if self._ready is None:
-            return query(self._where, sql, params=params, max_bytes=ANSWER_BYTES, timeout_s=timeout_s)
-        return answer(self._ready(sql), sql, Limits(sys.maxsize, timeout_s, ANSWER_BYTES), params).table
+            return query(self._where, sql, params=params, max_bytes=max_bytes, timeout_s=timeout_s)
+        return answer(self._ready(sql), sql, Limits(sys.maxsize, timeout_s, max_bytes), params).table
 
 
 class Run(Several):

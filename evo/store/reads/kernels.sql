@@ -20,11 +20,24 @@ from individuals where task = $task and kernel_id = $kernel
 from verdicts where task = $task and kernel_id = $kernel
 
 -- [measured]
--- All that was measured of one evaluation.
-select
-    (select list(t order by t.rowid) from timings t where evaluation_id = $evaluation) as timings,
-    (select list(l order by l.rowid) from library_timings l where evaluation_id = $evaluation) as library_timings,
-    (select list(e order by e.rowid) from errors e where evaluation_id = $evaluation) as errors
+-- Evaluations with all that was measured of each.
+select e.*,
+    coalesce((select list(t order by t.rowid) from timings t where t.evaluation_id = e.evaluation_id), []) as timings,
+    coalesce((
+        select list(l order by l.rowid) from library_timings l where l.evaluation_id = e.evaluation_id
+    ), []) as library_timings,
+    coalesce((select list(r order by r.rowid) from errors r where r.evaluation_id = e.evaluation_id), []) as errors
+from evaluations e
+
+-- [evaluation]
+-- using measured
+from measured where evaluation_id = $evaluation
+
+-- [judged]
+-- The verdict that counts on the kernels whose ids begin so.
+-- using measured
+select m.* from verdicts v join measured m using (evaluation_id)
+where v.task = $task and starts_with(v.kernel_id, $prefix) limit 2
 
 -- [profile]
 from profiles where task = $task and kernel_id = $kernel and failure is null order by rowid
@@ -34,6 +47,12 @@ from metrics where task = $task and kernel_id = $kernel order by rowid
 
 -- [ancestors]
 from ancestors($task, $kernel) order by generation, created_at
+
+-- [born_of]
+select kernel_id from individuals where task = $task and kernel_id in $kernels
+
+-- [born_like]
+select kernel_id from individuals where task = $task and starts_with(kernel_id, $prefix)
 
 -- [naive]
 select task, kernel_id from individuals where generation = 0 and starts_with(task, $task)
