@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 from evo import rows as records
 from evo.budget import Budget
@@ -24,12 +24,13 @@ from evo.individual import Individual
 from evo.rows import Journal, Row, Rows, moment
 from evo.search.execution import Execution, RunBenches
 from evo.search.history import NOT_WANTED, Done, History
-from evo.search.task import Bound, Outstanding, TaskState, task_states
-from evo.search.verdicts import Reached, TakenProfile
+from evo.search.task import Outstanding, TakenProfile, TaskState, task_states
+from evo.search.verdicts import Reached
 from evo.session import run_row
 from evo.store import Connection, Store, open_reader
 from evo.store.reads import own_query
 from evo.workbench.recorded import rows_of_evaluation, rows_of_use, stored_result
+from evo.workers.jobs import Found, Job
 from evo.workers.pool import Undone
 from mutators.base import Call, CallStatus, Kind, Message, Parent, Proposal, Request
 from mutators.bench import Result, Tool
@@ -129,28 +130,25 @@ class Replay:
         self._used: set[str] = set()
         """Keys of the uses of tools whose results were given again."""
         client = _Answers(config.llm, then, store, self._served) if config.llm else None
-        self._history = History(
-            self.states, store, self.budget, workload_set=config.workload_set, commit=self._commit, now=time.time
-        )
-        self._execution = Execution(store, _StoredVerdicts(then), client, time.time, check=config.check)
-        tools = _ToolAnswers(then, store, self._execution.kernel_rows, self._used)
-        nobody = cast(Any, None)  # every use is stored: there is neither anything to do nor to charge
-        self._execution.benches = RunBenches(tools, cast(Any, object()), nobody, then.rows, time.time)
+        self._ahead = _Ahead(store)
+        self._history = History(self.states, self._ahead, self.budget, workload_set=config.workload_set, now=time.time)
+        evaluator = _StoredEvaluator(then)
+        tools = _ToolAnswers(then, store, self._history.kernel_rows, self._used)
+        benches = RunBenches(tools, evaluator, evaluator, then.rows, time.time)
+        self._execution = Execution(self._history, evaluator, client, benches, check=config.check)
         self._began = time.monotonic()
-        self._pending: Future[None] | None = None
-        self._commits = 0
 
     async def replay(self, name: str) -> tuple[int, str]:
         """Return how many individuals were told, and the first difference in words (empty: none)."""
-        await self._commit(records.event_rows("session", {"replayed": name}, at=time.time()))
+        await self._history.note("session", {"replayed": name})
         outstanding: dict[str, Outstanding] = {}
         told = 0
         try:
             for _, entry in records.history(self._then.sql):
                 if isinstance(entry, records.Asked):
-                    outstanding |= await self._ask_as_then(entry.rows)
+                    outstanding |= {asked.request.id: asked for asked in await self._ask_as_then(entry.rows)}
                 elif isinstance(entry, records.TellRow):
-                    await self._tell_as_then(entry.row, *outstanding.pop(entry.row["request_id"]))
+                    await self._tell_as_then(entry.row, outstanding.pop(entry.row["request_id"]))
                     told += 1
                 else:
                     await self._profiled_as_then(entry.row)
@@ -161,39 +159,37 @@ class Replay:
             return told, str(difference)
         finally:
             self._execution.close()
-            await self._commit(records.event_rows("finished", {"reason": "replayed"}, at=time.time()))
-            if self._pending:
-                await asyncio.wrap_future(self._pending)
+            await self._history.note("finished", {"reason": "replayed"})
+            await asyncio.wrap_future(self._ahead.last)
         return told, ""
 
-    async def _ask_as_then(self, rows: list[Row]) -> dict[str, Outstanding]:
+    async def _ask_as_then(self, rows: list[Row]) -> list[Outstanding]:
         state = self.states[Task.parse(rows[0]["task"])]
         if rows[0]["wanted"] == NOT_WANTED:
             asked, written = self._history.invite([Request.from_json(row["request_json"]) for row in rows])
         else:
             asked, written = self._history.ask(state, rows[0]["wanted"])
-        requests = [request for request, _ in asked]
+        requests = [each.request for each in asked]
         for row, request in zip(rows, [*requests, *[None] * len(rows)], strict=False):
             if request is None or request.digest != row["digest"]:
                 then, now = row["request_json"], request.to_json() if request else "nothing"
                 raise Different(f"{row['request_id']}: the request differs: {_first_difference(then, now)}")
-        await self._commit(written)
-        return {request.id: (request, bound) for request, bound in asked}
+        await self._history.commit(written)
+        return asked
 
-    async def _tell_as_then(self, row: Row, request: Request, bound: Bound) -> None:
-        done = await self._execute(self.states[request.task], request, bound)
+    async def _tell_as_then(self, row: Row, asked: Outstanding) -> None:
+        done = await self._execute(asked)
         if done.individual.digest != row["digest"]:
             self._explain(records.individual_from(row), done.individual)
         await self._history.deliver([done])
-        self._execution.remember(done)
 
-    async def _execute(self, state: TaskState, request: Request, bound: Bound) -> Done:
-        if request.kind is Kind.PROFILE:
-            return await self._execution.profile(state, request, bound)
-        proposal = self._champion(request) or await self._execution.propose(state, request, bound)
+    async def _execute(self, asked: Outstanding) -> Done:
+        if asked.request.kind is Kind.PROFILE:
+            return await self._execution.profile(asked)
+        proposal = self._champion(asked.request) or await self._execution.propose(asked)
         if proposal.kernel is None:
-            return self._execution.without_kernel(state, request, proposal)
-        return await self._execution.judge(state, request, proposal)
+            return self._execution.without_kernel(asked, proposal)
+        return await self._execution.judge(asked, proposal)
 
     def _champion(self, request: Request) -> Proposal | None:
         """A champion as it stood then, for a better kernel may stand in its file by now; None for other requests."""
@@ -215,7 +211,7 @@ class Replay:
         }  # fmt: skip
         if row["seq"] is not None:
             rows["profiles"] = self._history.next_profile(rows["profiles"][:1])
-        await self._commit(rows)
+        await self._history.commit(rows)
         self._history.profiled_again(row)
 
     async def _take_over(self) -> None:
@@ -230,19 +226,36 @@ class Replay:
         rows["llm_sent"] = self._then.rows("replay.sent")
         uses = self._then.rows("bench.uses")
         for key in dict.fromkeys(row["tool_key"] for row in uses if row["tool_key"] not in self._used):
-            rows = records.join(rows, rows_of_use(self._then.rows, key, self._execution.kernel_rows))
-        await self._commit(rows)
+            rows = records.join(rows, rows_of_use(self._then.rows, key, self._history.kernel_rows))
+        await self._history.commit(rows)
 
-    async def _commit(self, rows: Rows) -> None:
-        """Store rows without waiting for each batch: what is lost can be replayed once more."""
-        self._pending = self._store.commit(rows)
+
+class _Ahead:
+    """`Journal` whose writer waits for one of COMMITS_UNDER_WAY batches: what is lost can be replayed once more."""
+
+    def __init__(self, store: Journal) -> None:
+        self.folder, self.waits, self.notes = store.folder, store.waits, store.notes
+        self.rows, self.close = store.rows, store.close
+        self.last: Future[None] = _done()
+        """The batch that was handed over last."""
+        self._store = store
+        self._commits = 0
+
+    def commit(self, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> Future[None]:
+        """See `Journal.commit`; most batches are taken for stored at once."""
+        self.last = self._store.commit(rows)
         self._commits += 1
-        if self._commits % COMMITS_UNDER_WAY == 0:
-            await asyncio.wrap_future(self._pending)
+        return self.last if self._commits % COMMITS_UNDER_WAY == 0 else _done()
 
 
-class _StoredVerdicts:
-    """`evo.search.verdicts.VerdictSource` from an earlier run."""
+def _done() -> Future[None]:
+    done: Future[None] = Future()
+    done.set_result(None)
+    return done
+
+
+class _StoredEvaluator:
+    """`evo.search.verdicts.VerdictSource` from an earlier run. New jobs and judgings there are none."""
 
     def __init__(self, then: Stored) -> None:
         self._then = then
@@ -277,6 +290,17 @@ class _StoredVerdicts:
         row = rows[0]
         known = {"description": row["description"], "failure": row["failure"], "seconds": row["seconds"]}
         return Proposal(metrics=json.loads(row["metrics_json"]) if row["metrics_json"] else None, **known), None
+
+    async def run(self, job: Job[Found]) -> Found:
+        """See `evo.workers.jobs.Runs`."""
+        raise Different(f"a dialogue has a job done that it had not then: {job}")
+
+    def take(self) -> bool:
+        """See `evo.workbench.recorded.Judgings`."""
+        return False
+
+    def give_back(self) -> None:
+        """Nothing was taken."""
 
 
 class _Answers:

@@ -21,8 +21,8 @@ from evo.api import Run
 from evo.replay import replay
 from evo.report.status import model_costs
 from evo.report.terminal import costs_line
+from evo.search.calls import SPOOL, StoredCalls
 from evo.search.driver import Search
-from evo.search.models import SPOOL, StoredCalls
 from evo.session import run_row
 from evo.store import Store, query
 from evo.workers.testing import InlinePool
@@ -339,7 +339,7 @@ def test_a_search_that_waits_for_a_model_can_be_stopped_and_resumed(tmp_path: Pa
             made = model_runs.config(server.url, **changes)
 
             def on_change(running: Search) -> None:
-                if running._questions.held:
+                if running.models.held:
                     running.stop()
 
             with Store(folder, create=True) as store:

@@ -6,15 +6,16 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from evo import rows as records
 from evo.api import Run
+from evo.budget import Budget, RunClock
 from evo.report.health import health
 from evo.report.status import session_lines, sessions
-from evo.search.watchdog import WAITED_S, Standstill
+from evo.search.schedule import WAITED_S, InFlight, Scheduler
 from evo.session import _reason_stored
 from evo.store import Store, query
 from operators.errors import UserError
@@ -66,16 +67,17 @@ def test_what_a_search_waits_for_is_stored_once_and_again_when_it_changes(tmp_pa
     task = object()
     questions = SimpleNamespace(thinking={task}, held=set(), outside=set())
     jobs = ["screen softmax/fp32/cpu 0123 5 s"]
-    pool = SimpleNamespace(jobs=lambda: jobs)
-    flight = SimpleNamespace(tasks={task, 1})
+    evaluator = SimpleNamespace(pool=SimpleNamespace(jobs=lambda: jobs))
     stored: list[str] = []
 
-    async def commit(rows: Mapping[str, Any], *, moves: bool = True) -> None:
-        assert not moves
-        stored.append(rows["events"][0]["detail_json"])
+    async def note(kind: str, detail: Mapping[str, Any], *, moves: bool = True) -> None:
+        assert kind == records.WAITS and not moves
+        stored.append(detail["for"])
 
-    parts: Any = (still, pool, flight, questions)
-    made = Standstill(*parts, stall_s=1, spawn=print, commit=commit, say=print, now=lambda: 1.0)
+    history = SimpleNamespace(states={}, note=note)
+    parts: Any = (Budget({}), RunClock(lambda: 1.0), still, history, evaluator, questions)
+    made = Scheduler(*parts, llm=None, stall_s=1.0, say=print)
+    made.flight = cast(InFlight, SimpleNamespace(tasks={task, 1}))
 
     def told() -> int:
         asyncio.run(made.tell())

@@ -25,9 +25,9 @@ from evo.inbox import Inbox
 from evo.outside.questions import Desk, open_questions
 from evo.replay import replay
 from evo.report.status import model_costs
+from evo.search.calls import restore_spending
 from evo.search.history import History
-from evo.search.models import restore_spending
-from evo.search.outside import NOT_TAKEN
+from evo.search.models import NOT_TAKEN
 from evo.search.task import task_states
 from evo.session import run_row
 from evo.store import Store, query
@@ -257,10 +257,6 @@ def test_a_budget_that_answers_have_used_up_ends_the_run(tmp_path: Path) -> None
     unspoilt(folder)
 
 
-async def nothing(rows: Any) -> None:
-    """A commit that is none."""
-
-
 GUEST = """/*! evo
 [[launch]]
 kernel = "softmax"
@@ -315,7 +311,7 @@ def test_a_population_far_away_is_rebuilt_with_its_guests(tmp_path: Path) -> Non
         ).to_pylist()
         for steps in _steps(store, task, _Past(row["steps"])):
             far.learn(steps)
-        history = History(states, store, Budget({}), workload_set="cpu", commit=nothing, now=time.time)
+        history = History(states, store, Budget({}), workload_set="cpu", now=time.time)
         history.restore(lambda individual: None)
     here = states[task].strategy
     assert far.best(task) == here.best
