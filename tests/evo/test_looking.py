@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from evo.api import Run
 from evo.report.health import LEAST_FREE, MOST_LOST, Health, health, runs_in, runs_table
 from evo.report.status import TaskSummary
 from evo.report.terminal import latest, many_line
@@ -36,11 +37,11 @@ def story(folder: Path, *events: Row, at: float = 0.0) -> Path:
 @pytest.fixture
 def alive(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some process seems to write the run."""
-    monkeypatch.setattr("evo.report.health.has_writer", lambda folder: True)
+    monkeypatch.setattr("evo.api.has_writer", lambda folder: True)
 
 
 def look(folder: Path, now: float = 10.0, free: int = 2 * LEAST_FREE) -> Health:
-    return health(folder, now=START_S + now, free_bytes=free)
+    return health(Run(folder), now=START_S + now, free_bytes=free)
 
 
 def causes(found: Health) -> list[str]:

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from evo.api import Run
 from evo.budget import Budget
 from evo.config import RunConfig
 from evo.inbox import Inbox
@@ -88,7 +89,7 @@ def test_a_run_is_played_from_outside_to_its_end(tmp_path: Path) -> None:
 
     reason, count = played(folder, config(budget={"evaluations": 10}))
     assert reason == "evaluations 10 of 10"
-    spent = model_costs(folder)
+    spent = model_costs(Run(folder))
     assert spent
     assert (spent.calls, spent.failed, spent.doubted, spent.lost_tokens) == (count, 0, 0, 0)
     assert (spent.tokens_in, spent.tokens_out) == (count * USAGE["prompt_tokens"], count * USAGE["completion_tokens"])
@@ -161,7 +162,7 @@ def test_a_kill_loses_nothing_that_was_told(tmp_path: Path) -> None:
                 process.wait()
                 process = subprocess.Popen(command, cwd=ROOT)
     assert process.wait() == 0 and kills
-    spent = model_costs(folder)
+    spent = model_costs(Run(folder))
     assert spent and spent.calls == told - len(rows(folder, "from questions"))
     assert spent.tokens_in == spent.calls * USAGE["prompt_tokens"] and not spent.lost_tokens
     unspoilt(folder)

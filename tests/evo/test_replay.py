@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from evo.api import Run
 from evo.replay import compare, replay
 from evo.report.status import model_costs
 from evo.store import Store, query
@@ -83,7 +84,7 @@ def test_the_answers_of_a_model_are_served_without_it(asked: Path) -> None:
     done = replay(asked)
     assert done.equal, done.difference
     assert done.individuals == count(asked, "tells")
-    assert model_costs(Path(done.replay)) == model_costs(asked)
+    assert model_costs(Run(Path(done.replay))) == model_costs(Run(asked))
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from evo.api import Run
 from evo.config import RunConfig
 from evo.report.status import summary
 from evo.search.driver import Search
@@ -253,7 +254,7 @@ def test_a_naive_kernel_that_fails_is_one_line_whatever_ends_the_run(
 ) -> None:
     made = config(budget=budget)
     search(tmp_path, made, failing_naive(made, status))
-    (task,) = summary(tmp_path)
+    (task,) = summary(Run(tmp_path))
     assert task.problem.startswith(
         f"the naive kernel {words}, and all others are compared with it: scripted {status}; "
     )
@@ -267,7 +268,7 @@ def test_a_naive_kernel_that_fails_is_one_line_whatever_ends_the_run(
 def test_other_tasks_are_searched_although_a_naive_kernel_fails(tmp_path: Path) -> None:
     made = config(operators=["softmax", "matrix_mul"], budget={"evaluations": 30})
     assert search(tmp_path, made, failing_naive(made)) == "evaluations 30 of 30"
-    broken, sound = summary(tmp_path)
+    broken, sound = summary(Run(tmp_path))
     assert (broken.task, bool(broken.problem), sound.problem) == (str(SOFTMAX), True, "")
     assert sound.confirmed
     assert sound.candidates > 20
@@ -279,7 +280,7 @@ def test_a_resumed_run_says_again_that_a_naive_kernel_fails(tmp_path: Path) -> N
     fitness = failing_naive(made)
     assert search(tmp_path, made, fitness, stop_after=9) == "stopped"
     search(tmp_path, made, fitness)
-    broken, _ = summary(tmp_path)
+    broken, _ = summary(Run(tmp_path))
     assert broken.problem.startswith("the naive kernel is wrong")
     assert broken.candidates == 1
 
@@ -301,12 +302,12 @@ def test_an_operator_at_fault_ends_its_own_task_until_it_is_mended(tmp_path: Pat
     fitness = stages(made)
     fitness[SOFTMAX] = mended = Contradicting(SOFTMAX, fitness[SOFTMAX].baseline)
     search(tmp_path, made, fitness)
-    broken, sound = summary(tmp_path)
+    broken, sound = summary(Run(tmp_path))
     assert broken.problem == "reference.py:7: reference() raised KeyError: 'x'"
     assert (sound.problem, sound.confirmed) == ("", True)
     mended.broken = False
     search(tmp_path, config(operators=["softmax", "matrix_mul"], budget={"evaluations": 50}), fitness)
-    now, _ = summary(tmp_path)
+    now, _ = summary(Run(tmp_path))
     assert (now.problem, now.confirmed) == ("", True)
     assert now.candidates > 5
 
