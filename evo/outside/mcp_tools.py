@@ -21,8 +21,8 @@ from evo.store import open_reader
 from evo.workbench.bench import Workbench
 from evo.workbench.tools import MOST_CHARACTERS, ArgumentError, Arguments, Submit, bounded, parsed, tool, verdict
 from evo.workers.jobs import Runs
-from fitness.flags import flags, standing
 from fitness.judging.base import Anchor
+from fitness.words import flags, ratio, standing
 from mutators.asking.answers import Invitation
 from mutators.asking.manual import manual
 from mutators.base import Request
@@ -135,7 +135,7 @@ class Studio:
             ended = json.loads(row["ended"])["reason"] if row["ended"] else "it was killed"
             lines.append(f"No search is under way; the last one ended: {ended}. {self._sessions.last_words()}".strip())
         lines += [
-            f"The best kernel is {each['kernel_id'][:12]}, {each['speedup']:.3g}x naive "
+            f"The best kernel is {each['kernel_id'][:12]}, {ratio(each['speedup'])} naive "
             f"({standing(each['level'], each['flagged'])})."
             for each in best
         ]
