@@ -15,7 +15,7 @@ from typing import Any
 from fitness.evaluation import Evaluation, interval95
 from fitness.judging.base import CALL_LIMIT_S, COMPILE_LIMIT_S, DeviceInfo
 from fitness.profiling.roofline import Peaks, allowed_us
-from fitness.words import digits, estimate, fact, in_words
+from fitness.words import digits, estimate, fact, in_words, of_bound
 from mutators.base import Parent
 from mutators.briefing import Attempt, Briefing, Standing, Winner, mean
 from operators.definition.spec import HIDDEN_NEEDED, LONGEST_CHAIN, Operator, Task, Tensor, Workload
@@ -352,8 +352,7 @@ def _nearest(evaluation: Evaluation) -> str:
     if worst is None or not 0.01 <= worst.worst_ratio < math.inf:
         return ""
     what = "largest error" if worst.max_ratio >= worst.rms_ratio else "errors' root mean square"
-    share = f"{100 * worst.worst_ratio:.2g} % of what is allowed"
-    return f"`{worst.tensor}`: its {what} comes to {share}, on {worst.family} inputs"
+    return f"`{worst.tensor}`: its {what} is at {of_bound(worst.worst_ratio)}, on {worst.family} inputs"
 
 
 def _build(evaluation: Evaluation, limit_s: float) -> str:
