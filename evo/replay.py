@@ -282,7 +282,7 @@ class _StoredEvaluator:
         if found[0]["kernel_id"] != kernel.id:
             then = found[0]["kernel_id"][:12]
             raise Different(f"{request.id}: {request.mutator} made kernel {then} then, and {_shown(kernel)} now")
-        return tuple(Reached(records.measured_evaluation(row), time.time()) for row in found)
+        return tuple(Reached(records.evaluation_from(row), time.time()) for row in found)
 
     async def profile(
         self, state: TaskState, request: Request, parent: Parent, evaluation_id: str

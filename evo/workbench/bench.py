@@ -259,7 +259,7 @@ class Workbench:
         if kernel.id in self._timed:
             return self._timed[kernel.id]
         rows = await self._rows("kernels.judged", task=str(self.task), prefix=kernel.id)
-        return records.measured_evaluation(rows[0]) if rows else None
+        return records.evaluation_from(rows[0]) if rows else None
 
     async def _rows(self, query: str, **params: Any) -> list[Row]:
         return await asyncio.to_thread(partial(self._read, query, **params))

@@ -83,7 +83,7 @@ def test_what_has_no_room_stands_below_a_row_of_a_short_table() -> None:
         speedup_high=2.2, against_library=0.79, against_library_low=0.59, against_library_high=1.04,
     )  # fmt: skip
     words = " ".join(shown(summary_table([task]), 80).split())
-    assert "0.79x" in words
+    assert "0.790x" in words
     assert "baseline: 2340.8 us" in words
     assert "of these: 9 correct, 3 compile error; not tried: 2 duplicate" in words
 
