@@ -20,7 +20,7 @@ from operators.definition.spec import Operator, Workload
 from operators.dtypes import DTYPES, resolve_dtype
 from operators.expression import parse
 from operators.plan.reading import parse_plan
-from tests.choosing import some_slow
+from tests.choosing import size, some_slow
 from tests.operators.running import FACTS, Runner
 from tests.operators.sampling import SAMPLE, every_operator, of_every_operator
 from tests.operators.second import SECOND
@@ -463,7 +463,8 @@ def test_the_plans_of_all_ancestors_resolve_everywhere(operator: Operator) -> No
                     assert path.stem != "naive"
                     continue
                 supported += workload.set == "hidden"
-                assert plan.resolve(operator, dtype=dtype, dims=dims, values={}, facts=FACTS).steps
+                if supported % size(1, 4) == 0:
+                    assert plan.resolve(operator, dtype=dtype, dims=dims, values={}, facts=FACTS).steps
         assert supported >= 12, "six hidden shapes of each dtype"
 
 
@@ -472,6 +473,6 @@ def test_every_setting_of_the_naive_cuda_tunables_resolves(operator: Operator) -
     plan = parse_plan(operator.ancestor("naive", "cuda").read_text(), operator, "cuda")
     for name, values in plan.tune.items():
         for value in values:
-            for workload in (*operator.workloads, *operator.hidden):
+            for workload in (*operator.workloads, *operator.hidden)[:: size(1, 4)]:
                 dims = {**workload.dims, **dict.fromkeys(operator.data_dims, 1)}
                 plan.resolve(operator, dtype="fp32", dims=dims, values={name: value}, facts=FACTS)
