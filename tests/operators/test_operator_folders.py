@@ -225,8 +225,8 @@ EVEN = frozenset({"fft"})
 @of_every_operator
 def test_hidden_shapes_are_odd_enough(operator: Operator) -> None:
     counted = COUNTED.get(operator.name, frozenset())
-    for size in set(operator.dims) - counted:
-        sizes = {w.dims[size] for w in operator.hidden}
+    for dim in set(operator.dims) - counted:
+        sizes = {w.dims[dim] for w in operator.hidden}
         assert 1 in sizes
         assert operator.name in EVEN or any(s > 1 and s % 2 for s in sizes)
     assert len(operator.hidden) >= 12
