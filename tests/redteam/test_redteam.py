@@ -76,6 +76,6 @@ def test_a_canary_meets_its_verdict(canary: Entrant, arena: Arena) -> None:
 
 
 @pytest.mark.parametrize("kernel", [marked(kernel) for kernel in right_kernels()])
-def test_an_unusual_kernel_is_correct(kernel: Entrant, arena: Arena) -> None:
-    result = arena.fight(kernel).evaluation
+def test_an_unusual_kernel_is_correct(kernel: Entrant, arena: Arena, request: pytest.FixtureRequest) -> None:
+    result = arena.fight(kernel, confirm=request.config.getoption("--slow")).evaluation
     assert result.correct, f"{result.level} {result.status}: {result.message}"
