@@ -249,19 +249,25 @@ def test_results_that_change_between_runs_must_be_declared(stage: CpuFitness) ->
 
 @pytest.mark.parametrize(
     ("kernel", "words"),
-    [
-        (axpb_kernel(RIGHT, args='["x", "b", "y", "alpha"]'), "takes 5 parameters, the plan passes 4"),
-        (axpb_kernel(RIGHT, args='["x", "b", "y", "n", "alpha"]'), "argument 5 (`alpha`) is a floating-point scalar"),
-        (axpb_kernel(RIGHT, args='["x", "b", "alpha", "y", "n"]'), "argument 3 (`alpha`) is a number"),
-        (axpb_kernel(RIGHT, args='["x", "b", "y", "alpha", "n * 100000"]'), "does not fit into 32 bits"),
-        (
-            axpb_kernel(RIGHT, signature="void axpb(const double* x, const T* b, T* y, T alpha, int n)"),
-            "argument 1 (`x`) has dtype fp32, the parameter points to a 64-bit float",
-        ),
-        (axpb_kernel(RIGHT, signature="void axpb(T* x, const T* b, T* y, T alpha, int n)"), "must point to const"),
-        (axpb_kernel(RIGHT, header="nonsense = 1"), "nonsense"),
-        (Kernel("axpb", "cpu", "void axpb() {}"), "evo"),
-    ],
+    some_slow(
+        [
+            (axpb_kernel(RIGHT, args='["x", "b", "y", "alpha"]'), "takes 5 parameters, the plan passes 4"),
+            (
+                axpb_kernel(RIGHT, args='["x", "b", "y", "n", "alpha"]'),
+                "argument 5 (`alpha`) is a floating-point scalar",
+            ),
+            (axpb_kernel(RIGHT, args='["x", "b", "alpha", "y", "n"]'), "argument 3 (`alpha`) is a number"),
+            (axpb_kernel(RIGHT, args='["x", "b", "y", "alpha", "n * 100000"]'), "does not fit into 32 bits"),
+            (
+                axpb_kernel(RIGHT, signature="void axpb(const double* x, const T* b, T* y, T alpha, int n)"),
+                "argument 1 (`x`) has dtype fp32, the parameter points to a 64-bit float",
+            ),
+            (axpb_kernel(RIGHT, signature="void axpb(T* x, const T* b, T* y, T alpha, int n)"), "must point to const"),
+            (axpb_kernel(RIGHT, header="nonsense = 1"), "nonsense"),
+            (Kernel("axpb", "cpu", "void axpb() {}"), "evo"),
+        ],
+        5,
+    ),
 )
 def test_plan_and_code_must_agree_before_anything_runs(stage: CpuFitness, kernel: Kernel, words: str) -> None:
     result = verdict(stage, kernel)

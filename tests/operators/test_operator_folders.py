@@ -35,7 +35,7 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-@pytest.fixture(params=every_operator())
+@pytest.fixture(params=every_operator(("prefix_sum", "spmv_csr")))
 def operator(request: pytest.FixtureRequest) -> Operator:
     """All of them with --slow."""
     found = load(request.param)
