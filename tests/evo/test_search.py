@@ -244,7 +244,7 @@ def failing_naive(made: RunConfig, status: Status = Status.WRONG) -> dict[Task, 
     return fitness
 
 
-@pytest.mark.parametrize("budget", [{"evaluations": 1}, {"evaluations": 1000}])
+@pytest.mark.parametrize("budget", some_slow([{"evaluations": 1000}, {"evaluations": 1}], 1))
 @pytest.mark.parametrize(
     ("status", "words"),
     [(Status.WRONG, "is wrong"), (Status.COMPILE_ERROR, "does not compile"), (Status.RUNTIME_ERROR, "does not run")],
