@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, fields
 from datetime import datetime
 from difflib import unified_diff
@@ -19,8 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from evo.rows import LIBRARY_TIMING
-from evo.store import Connection, Limits, answer, has_writer, open_reader, query
+from evo.store import Connection, Limits, answer, has_writer, opened, query
 from evo.store.named import named_query
+from evo.store.reads import own_query
 from fitness.evaluation import CheckError, LibraryTiming, Timing
 from fitness.install import pip
 from fitness.profiling.profiles import Bottleneck, Metric, Profile
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 
 
 Row = dict[str, Any]
-Read = Callable[[str, Mapping[str, Any]], list[Row]]
-"""The rows that answer a query, whose parameters are bound by name."""
 Made = TypeVar("Made")
 
 
@@ -125,38 +124,28 @@ class StoredKernel:
         return dict(read_header(self.source).table)
 
 
-def found_kernel(read: Read, prefix: str, task: str) -> tuple[str, str]:
+def _found(run: Run, prefix: str, task: str) -> tuple[str, str]:
     """The task and the id of the kernel whose id is, or alone begins with, `prefix`.
 
     Where it belongs to several tasks, the first one that begins with `task` counts. It raises UserError where there is
     no single kernel.
     """
-    sql = """
-        select kernel_id from kernels where starts_with(kernel_id, $prefix) order by kernel_id <> $prefix limit 2
-    """
-    rows = read(sql, {"prefix": prefix})
+    rows = run.rows("kernels.like", prefix=prefix)
     if len(rows) != 1 and not (rows and rows[0]["kernel_id"] == prefix):
         raise UserError(f"{'more than one' if rows else 'no'} kernel's id begins with {prefix}")
     kernel_id = rows[0]["kernel_id"]
-    sql = """
-        select task from (
-            select task, created_at from individuals where kernel_id = $kernel
-            union all
-            select task, created_at from tool_calls where kernel_id = $kernel
-        ) where starts_with(task, $task) order by created_at limit 1
-    """
-    rows = read(sql, {"kernel": kernel_id, "task": task})
+    rows = run.rows("kernels.tasks", kernel=kernel_id, task=task)
     if not rows:
         raise UserError(f"kernel {kernel_id[:12]} belongs to no task that begins with {task}; see Run.tasks")
     return rows[0]["task"], kernel_id
 
 
-def stored_kernel(read: Read, task: str, kernel_id: str) -> StoredKernel:
+def _stored(run: Run, task: str, kernel_id: str) -> StoredKernel:
     """All about a kernel, which must be there."""
     key = {"task": task, "kernel": kernel_id}
-    (row,) = read("select * from kernels where kernel_id = $kernel limit 1", {"kernel": kernel_id})
-    born = read("select * from individuals where task = $task and kernel_id = $kernel", key)
-    verdict = _verdict(read, key)
+    (row,) = run.rows("kernels.kernel", kernel=kernel_id)
+    born = run.rows("kernels.born", **key)
+    verdict = _verdict(run, key)
     judged = {
         name: getattr(verdict, name, None)
         for name in ("status", "level", "flagged", "speedup", "speedup_low", "speedup_high")
@@ -165,38 +154,26 @@ def stored_kernel(read: Read, task: str, kernel_id: str) -> StoredKernel:
     parent = origin.parents[0] if origin and origin.parents else None
     return StoredKernel(
         task, kernel_id, row["operator"], row["target"], row["source"], json.loads(row["values_json"]), origin,
-        verdict, _profile(read, key), _diff(read, parent, row) if parent else "",
+        verdict, _profile(run, key), _diff(run, parent, row) if parent else "",
     )  # fmt: skip
 
 
-def stored_lineage(read: Read, task: str, kernel_id: str, *, principal: bool) -> list[Ancestor]:
-    """A kernel and all its ancestors, or those along principal parents; parents before children."""
-    sql = "select * from ancestors($task, $kernel) order by generation, created_at"
-    found = [_ancestor(row) for row in read(sql, {"task": task, "kernel": kernel_id})]
-    return principal_chain(found, (task, kernel_id)) if principal else found
-
-
-def _verdict(read: Read, key: Mapping[str, Any]) -> Verdict | None:
-    rows = read("select * from verdicts where task = $task and kernel_id = $kernel", key)
+def _verdict(run: Run, key: Mapping[str, Any]) -> Verdict | None:
+    rows = run.rows("kernels.verdict", **key)
     if not rows:
         return None
-    evaluation = {"id": rows[0]["evaluation_id"]}
-    timings, library, errors = (
-        read(f"select * from {table} where evaluation_id = $id order by rowid", evaluation)
-        for table in ("timings", "library_timings", "errors")
-    )
+    (measured,) = run.rows("kernels.evaluation", evaluation=rows[0]["evaluation_id"])
     return _made(
         Verdict, rows[0], message=rows[0]["message"] or "",
-        timings=tuple(_made(Timing, each) for each in timings),
-        library_timings=tuple(LIBRARY_TIMING.item(each) for each in library),
-        errors=tuple(_made(CheckError, each) for each in errors),
+        timings=tuple(_made(Timing, each) for each in measured["timings"]),
+        library_timings=tuple(map(LIBRARY_TIMING.item, measured["library_timings"])),
+        errors=tuple(_made(CheckError, each) for each in measured["errors"]),
     )  # fmt: skip
 
 
-def _profile(read: Read, key: Mapping[str, Any]) -> Profile | None:
-    sql = "select * from profiles where task = $task and kernel_id = $kernel and failure is null order by rowid"
-    rows = read(sql, key)
-    metrics = read("select * from metrics where task = $task and kernel_id = $kernel order by rowid", key)
+def _profile(run: Run, key: Mapping[str, Any]) -> Profile | None:
+    rows = run.rows("kernels.profile", **key)
+    metrics = run.rows("kernels.metrics", **key)
     if not rows and not metrics:
         return None
     known: Row = rows[0] if rows else {"bottleneck": None, "notes_json": "[]"}
@@ -207,8 +184,8 @@ def _profile(read: Read, key: Mapping[str, Any]) -> Profile | None:
     )
 
 
-def _diff(read: Read, parent: str, row: Row) -> str:
-    before = read("select * from kernels where kernel_id = $kernel limit 1", {"kernel": parent})
+def _diff(run: Run, parent: str, row: Row) -> str:
+    before = run.rows("kernels.kernel", kernel=parent)
     if not before:  # of another run
         return ""
     old, new = (with_defaults(each["source"], json.loads(each["values_json"])) for each in (before[0], row))
@@ -299,7 +276,7 @@ __all__ = ["Ancestor", "Run", "Several", "StoredKernel", "Verdict"]
 
 Params = Mapping[str, Any]
 ANSWER_BYTES = 2**30
-"""The largest answer of one query, in bytes."""
+"""The largest answer of a user's query, in bytes."""
 READ_S = 300.0
 """A question of our own takes so long at most."""
 
@@ -312,6 +289,26 @@ class Several:
         if not folders:
             raise UserError("no run was named")
         self.folders = tuple(folders)
+        self._where: Path | tuple[Path, ...] = self.folders
+        self._held: ExitStack | None = None
+        self._ready: Callable[[str], Connection] | None = None
+
+    def __enter__(self) -> Self:
+        if self._held:
+            raise UserError(
+                f"run {', '.join(folder.name for folder in self.folders)} is in a `with` already; open it once more"
+            )
+        with ExitStack() as held:
+            self._ready = held.enter_context(opened(self._where))
+            self._held = held.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        held, self._held, self._ready = self._held, None, None
+        if held:
+            held.close()
 
     if TYPE_CHECKING:  # overloads are kept for ever, and duckdb complains of what is left when a program ends
 
@@ -345,10 +342,17 @@ class Several:
         sql = known.text(several=self._several)
         return as_form(self._table(sql, known.bound(params), timeout_s), to)
 
+    def rows(self, name: str, **params: Any) -> list[Row]:
+        """The rows that answer one of the engine's own queries, with its parameters by name; see `evo.store.reads`."""
+        found: list[Row] = self._table(own_query(name), params, READ_S, sys.maxsize).to_pylist()
+        return found
+
     _several = True
 
-    def _table(self, sql: str, params: Params, timeout_s: float) -> pa.Table:
-        return query(self.folders, sql, params=params, max_bytes=ANSWER_BYTES, timeout_s=timeout_s)
+    def _table(self, sql: str, params: Params, timeout_s: float, max_bytes: int = ANSWER_BYTES) -> pa.Table:
+        if self._ready is None:
+            return query(self._where, sql, params=params, max_bytes=max_bytes, timeout_s=timeout_s)
+        return answer(self._ready(sql), sql, Limits(sys.maxsize, timeout_s, max_bytes), params).table
 
 
 class Run(Several):
@@ -366,26 +370,10 @@ class Run(Several):
         """`folder` is the run's."""
         super().__init__([folder])
         self.folder = folder
-        self._held: ExitStack | None = None
-        self._connection: Connection | None = None
+        self._where = folder
 
     def __repr__(self) -> str:
         return f"evo.open({str(self.folder)!r})"
-
-    def __enter__(self) -> Self:
-        if self._held:
-            raise UserError(f"run {self.id} is in a `with` already; open it once more")
-        with ExitStack() as held:
-            self._connection = held.enter_context(open_reader(self.folder))
-            self._held = held.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        held, self._held, self._connection = self._held, None, None
-        if held:
-            held.close()
 
     @property
     def id(self) -> str:
@@ -400,49 +388,43 @@ class Run(Several):
     @property
     def config(self) -> dict[str, Any]:
         """Every setting of the run; empty where it was stopped before it began."""
-        rows = self.sql("select config_json from runs limit 1").to_pylist()
-        return dict(json.loads(rows[0]["config_json"])) if rows else {}
+        row = self.row
+        return dict(json.loads(row["config_json"])) if row else {}
+
+    @property
+    def row(self) -> Row:
+        """The row of the table `runs`; empty where the run was stopped before it began."""
+        return next(iter(self.rows("runs.run")), {})
 
     @property
     def tasks(self) -> list[str]:
         """The tasks, `operator/dtype/target`, in the order in which they were first asked for."""
-        sql = "select task from proposals group by task order by min(rowid)"
-        return [str(task) for task in self.sql(sql).column("task").to_pylist()]
+        return [row["task"] for row in self.rows("runs.tasks")]
 
     def best(self, task: str = "") -> list[StoredKernel]:
         """The best kernel of each task, or of those that begin with `task`; what is not confirmed counts with the
         lower end of its interval."""
-        sql = "select task, kernel_id from best where starts_with(task, $task) order by task"
-        with self._reading() as read:
-            return [stored_kernel(read, **row) for row in read(sql, {"task": task})]
+        with self._one_state() as run:
+            return [_stored(run, **row) for row in run.rows("kernels.best", task=task)]
 
     def lineage(self, kernel: str, task: str = "", *, principal: bool = False) -> list[Ancestor]:
         """A kernel and all its ancestors, parents before children, or (`principal`) those along principal parents.
 
         `kernel` is an id or its beginning. It raises UserError where there is no single one.
         """
-        with self._reading() as read:
-            return stored_lineage(read, *found_kernel(read, kernel, task), principal=principal)
+        with self._one_state() as run:
+            task, kernel = _found(run, kernel, task)
+            found = [_ancestor(row) for row in run.rows("kernels.ancestors", task=task, kernel=kernel)]
+            return principal_chain(found, (task, kernel)) if principal else found
 
     def kernel(self, kernel: str, task: str = "") -> StoredKernel:
         """All about a kernel; `kernel` is an id or its beginning. It raises UserError where there is no single one.
 
         Where a kernel belongs to several tasks, the first one that begins with `task` counts.
         """
-        with self._reading() as read:
-            return stored_kernel(read, *found_kernel(read, kernel, task))
+        with self._one_state() as run:
+            return _stored(run, *_found(run, kernel, task))
 
-    def _table(self, sql: str, params: Params, timeout_s: float) -> pa.Table:
-        if self._connection is None:
-            return query(self.folder, sql, params=params, max_bytes=ANSWER_BYTES, timeout_s=timeout_s)
-        return _answered(self._connection, sql, params, timeout_s)
-
-    @contextmanager
-    def _reading(self) -> Iterator[Read]:
-        """Opens the run to answer several questions about one state of it."""
-        with nullcontext(self._connection) if self._connection else open_reader(self.folder) as connection:
-            yield lambda sql, params: _answered(connection, sql, params, READ_S).to_pylist()
-
-
-def _answered(connection: Connection, sql: str, params: Params, timeout_s: float) -> pa.Table:
-    return answer(connection, sql, Limits(sys.maxsize, timeout_s, ANSWER_BYTES), params).table
+    def _one_state(self) -> AbstractContextManager[Run]:
+        """The run, opened to answer several questions about one state of it."""
+        return nullcontext(self) if self._ready else Run(self.folder)

@@ -21,7 +21,6 @@ from operators.definition.fingerprint import fingerprint
 from operators.errors import UserError
 from operators.identity import digest
 
-ASKED_TASKS = "select distinct task from asks"
 KERNEL_FILES = "which kernel files there are"
 """A search from all of them asks for each of them by name."""
 ACCELERATOR = "accelerator_type:"

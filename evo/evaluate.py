@@ -10,9 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from evo.api import Run
 from evo.config import DEFAULT_SETS, RunConfig
-from evo.store import query
-from evo.store.several import literal
 from fitness.evaluation import Evaluation, Timing, interval95, library_calls
 from fitness.judging.base import Anchor
 from fitness.judging.levels import judge
@@ -161,20 +160,19 @@ def evaluation_score(operator: Operator, evaluation: Evaluation) -> float | None
     return score(operator, {t.workload: math.exp(t.log_ratio) for t in evaluation.timings})
 
 
-def run_scores(folder: Path) -> dict[str, float]:
+def run_scores(run: Run) -> dict[str, float]:
     """Scores by task of confirmed best kernels, which were timed beside the baseline, in runs of the published set."""
-    found: dict[str, float] = {}
-    rows = query(folder, "select config_json from runs").to_pylist()
-    if not rows:
-        return found  # it was stopped before it began
-    config = RunConfig.from_json(rows[0]["config_json"])
-    for operator, task in config.tasks() if config.workload_set == PUBLISHED else ():
-        timings = query(
-            folder,
-            "select t.workload, t.log_ratio from best b join timings t using (evaluation_id) "
-            f"where b.level = 'confirmed' and b.task = {literal(str(task))}",
-        ).to_pylist()
-        value = score(operator, {row["workload"]: math.exp(row["log_ratio"]) for row in timings})
-        if value is not None:
-            found[str(task)] = value
-    return found
+    if not (row := run.row):
+        return {}  # it was stopped before it began
+    config = RunConfig.from_json(row["config_json"])
+    if config.workload_set != PUBLISHED:
+        return {}
+    times: dict[str, dict[str, float]] = {}
+    for row in run.rows("status.timings"):
+        times.setdefault(row["evaluation_id"], {})[row["workload"]] = math.exp(row["log_ratio"])
+    best = {
+        row["task"]: times.get(row["evaluation_id"], {})
+        for row in run.rows("status.best") if row["level"] == "confirmed"
+    }  # fmt: skip
+    found = {str(task): score(operator, best.get(str(task), {})) for operator, task in config.tasks()}
+    return {task: value for task, value in found.items() if value is not None}

@@ -93,9 +93,10 @@ def began(folder: Path) -> bool:
     """Whether a session of the run in `folder` began, as far as can be told."""
     if not (folder / DATABASE).exists():
         return any(folder.glob(f"{DATABASE}*"))
-    from evo.store import StoreError, query
+    from evo.api import Run
+    from evo.store import StoreError
 
     try:
-        return bool(query(folder, "select 1 from events where kind = 'session' limit 1").num_rows)
+        return bool(Run(folder).rows("runs.event", kind="session"))
     except StoreError:  # it is told when this run is asked for
         return True

@@ -85,16 +85,17 @@ def earlier(folder: Path, operators: Collection[str], *, target: str) -> tuple[A
 
     Every idea says on which task, and on what device. It raises UserError for a folder that holds no run.
     """
-    from evo.store import query
+    from evo.api import Run
 
+    run = Run(folder)
     try:
-        stored = query(folder, "select config_json from runs").to_pylist()
-        rows = query(folder, _OFFSPRING).to_pylist() if stored else []
+        stored = run.row
+        rows = run.rows("lessons.offspring") if stored else []
     except UserError as error:
         raise UserError(f"lessons: {error}") from None
     if not stored:
         raise UserError(f"lessons: {folder} holds no run")
-    device = json.loads(stored[0]["config_json"]).get("device")
+    device = json.loads(stored["config_json"]).get("device")
     where = f" on {device['name'].partition(' (')[0]}" if device else ""
     known = Lessons()
     for row in rows:
@@ -111,15 +112,3 @@ def _of(row: dict[str, object], where: str) -> Attempt:
         ratio = Ratio(gain, sum(e**2 for e in errors if isinstance(e, float)) ** 0.5)
     message = "" if ratio else str(row["message"] or "")[:SAID]
     return Attempt(str(row["description"])[:DESCRIBED], str(row["status"]), ratio, message, where)
-
-
-_OFFSPRING = """
-    select o.task, p.description, o.model, o.status, o.gain, child.log_speedup_se as child_se,
-           parent.log_speedup_se as parent_se, child.message
-    from offspring o
-    join proposals p using (request_id)
-    left join verdicts child on child.task = o.task and child.kernel_id = o.kernel_id
-    left join verdicts parent on parent.task = o.task and parent.kernel_id = o.parent_id
-    where o.is_new and o.status is not null and coalesce(p.description, '') <> ''
-    order by o.task, o.number
-"""

@@ -71,7 +71,7 @@ class Journal(Protocol):
         """
         ...
 
-    def rows(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
+    def rows(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Any:
         """An Arrow table; it sees every batch committed before the call, blocks, and raises StoreError."""
         ...
 

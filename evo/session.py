@@ -18,13 +18,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from evo import rows
-from evo.compatibility import ASKED_TASKS, Conditions, check_same, check_tasks, conditions, host
+from evo.api import Run
+from evo.compatibility import Conditions, check_same, check_tasks, conditions, host
 from evo.config import RunConfig
 from evo.folders import CONFIG, DATABASE, began
 from evo.inbox import Inbox
 from evo.rows import Journal, compact, moment
 from evo.search.driver import Search
-from evo.store import Store, StoreError, query
+from evo.store import Store, StoreError
+from evo.store.reads import own_query
 from evo.strategies.base import Strategy
 from evo.version import engine_version
 from evo.workers.local import LocalPool
@@ -51,7 +53,6 @@ BUILD_FOLDER = "build"
 """Folder of what is compiled during a session, and of its workers' locks; there only meanwhile."""
 DEFINITIONS = "definitions"
 """The event that holds what the run's operators were when it began."""
-DEFINITIONS_THEN = f"select detail_json from events where kind = '{DEFINITIONS}' limit 1"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +104,7 @@ def begun_or_resumed(config: RunConfig, folder: Path, backend: Backend) -> Itera
     """
     if any(folder.glob(f"{DATABASE}*")):
         with _opened(folder, create=False) as store:
-            if store.rows("select 1 from runs").num_rows:
+            if store.rows(own_query("runs.run")).num_rows:
                 backend.notes += _check_conditions(config, folder, backend, store)
                 yield store
                 return
@@ -158,12 +159,12 @@ def _lasting(folder: Path, session: Session, first: Callable[[], str], again: Ca
 
 def _told(folder: Path) -> int:
     """The number of finished requests."""
-    return int(query(folder, "select count(*) as told from tells").to_pylist()[0]["told"]) if began(folder) else 0
+    return int(Run(folder).rows("runs.told")[0]["n"]) if began(folder) else 0
 
 
 def _resumed(folder: Path, budget: dict[str, float], on_change: Callable[[Search], None], session: Session) -> str:
     with backend_of(session.ray) as backend, _opened(folder, create=False) as store:
-        stored = store.rows("select config_json from runs").to_pylist()
+        stored = store.rows(own_query("runs.run")).to_pylist()
         if not stored:
             raise UserError(f"{folder}: the run was stopped before it began; start a new one")
         config = RunConfig.from_json(stored[0]["config_json"]).resolved()
@@ -179,15 +180,15 @@ def _resumed(folder: Path, budget: dict[str, float], on_change: Callable[[Search
 
 def _check_conditions(config: RunConfig, folder: Path, backend: Backend, store: Journal) -> list[str]:
     """See `evo.compatibility.check_same`."""
-    (run,) = store.rows("select engine_version, host_json from runs limit 1").to_pylist()
+    (run,) = store.rows(own_query("runs.run")).to_pylist()
     then = Conditions(run["engine_version"], dict(json.loads(run["host_json"])), _definitions(store))
-    check_tasks(store.rows(ASKED_TASKS).column("task").to_pylist(), config)
+    check_tasks(store.rows(own_query("runs.tasks")).column("task").to_pylist(), config)
     return check_same(then, conditions(config, backend.gpus(config)), config, run=folder.name)
 
 
 def _definitions(store: Journal) -> dict[str, dict[str, str]] | None:
     """Those that the run began with; None: it does not say."""
-    found = store.rows(DEFINITIONS_THEN).to_pylist()
+    found = store.rows(own_query("runs.event"), {"kind": DEFINITIONS}).to_pylist()
     return json.loads(found[0]["detail_json"]) if found else None
 
 

@@ -30,6 +30,7 @@ RUNTIME_DATA = (
     "evo/store/columns.toml",
     "evo/store/*.sql",
     "evo/store/queries/*.sql",
+    "evo/store/reads/*.sql",
     "mutators/prompts/*.j2",
     "mutators/prompts/*/*.j2",
 )

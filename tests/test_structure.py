@@ -23,9 +23,8 @@ MOST_README_LINES = 250
 MOST_SINGLE = 25.5
 """Percent of modules that one other module alone imports; the aim is 15. Today's value: the others are public entries,
 files that are loaded on demand, programs of their own processes, the leaves of a registry and ideas of their own."""
-MOST_WITH_SQL = 30
-"""Modules with SQL beside the store, its rows and `evo.api`; the aim is 3. Today's value: reports and comparisons print
-the queries that their figures come from, so these stand beside the figures."""
+MOST_WITH_SQL = 6
+"""Modules with SQL beside the store, its rows and `evo.api`; the aim is 3. Today's value: those of `evo.search`."""
 FLOORS = {
     "operators": (
         "operators cupy_stream drawing dtypes errors identity libraries shared",
@@ -54,7 +53,8 @@ FLOORS = {
         "budget doctor inbox individual packaging.runtime version workers",
         "lineage",
         "rows store strategies",
-        "api lessons workbench",
+        "api workbench",
+        "lessons",
         "config",
         "check_operator compatibility folders search",
         "evo cluster",

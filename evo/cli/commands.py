@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from typer.models import CommandInfo
 
+    from evo.api import Run
     from evo.report.health import Health
     from evo.report.status import Standing, TaskSummary
 
@@ -247,13 +248,14 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Say whether a run is healthy (exit code 0) or not (1) and why, and where it stands; while it runs or later."""
+    from evo.api import Run
     from evo.folders import find_run
     from evo.report.health import health
     from evo.report.status import summary
 
-    folder = find_run(runs, run)
-    found = health(folder)
-    _show_summary(folder, summary(folder), as_json=as_json, every=every, found=found)
+    opened = Run(find_run(runs, run))
+    found = health(opened)
+    _show_summary(opened, summary(opened), as_json=as_json, every=every, found=found)
     if not found.is_healthy:
         raise typer.Exit(FAILED)
 
@@ -272,18 +274,19 @@ def best(
     as_json: AsJson = False,
 ) -> None:
     """The best kernel of each task."""
+    from evo.api import Run
     from evo.folders import find_run
     from evo.report.status import best_kernels, standings
     from fitness.words import ratio
     from operators.plan.defaults import with_defaults
 
-    folder = find_run(runs, run)
+    opened = Run(find_run(runs, run))
     if package:
-        _package(folder, package, task)
+        _package(opened, package, task)
         return
-    kernels = [row for row in best_kernels(folder) if row["task"].startswith(task)]
+    kernels = [row for row in best_kernels(opened) if row["task"].startswith(task)]
     if not kernels:
-        raise UserError(f"run {folder.name} has no correct kernel{f' of a task {task}...' if task else ' yet'}")
+        raise UserError(f"run {opened.id} has no correct kernel{f' of a task {task}...' if task else ' yet'}")
     if export:
         if len(kernels) > 1:
             raise UserError(
@@ -301,7 +304,7 @@ def best(
             # To the letter for a file or a pipe; what is only shown may not steer the terminal.
             print(source, file=sys.stdout if sys.stdout.isatty() else raw(sys.stdout))
     else:
-        _show_best(kernels, standings(folder), as_json=as_json)
+        _show_best(kernels, standings(opened), as_json=as_json)
 
 
 @app.command()
@@ -313,25 +316,22 @@ def lineage(
     as_json: AsJson = False,
 ) -> None:
     """Show a kernel's lineage: all its ancestors, parents before children."""
+    from evo.api import Run
     from evo.folders import find_run
-    from evo.report import status as queries
 
-    folder = find_run(runs, run)
-    if kernel:
-        found = queries.kernel(folder, kernel)
-        if not found:
-            raise UserError(f"run {folder.name} has no single kernel whose id begins with {kernel}")
-        wanted = [(task, found["kernel_id"]) for task in queries.tasks_of(folder, found["kernel_id"])]
-    else:
-        wanted = [(row["task"], row["kernel_id"]) for row in queries.best_kernels(folder)]
+    with Run(find_run(runs, run)) as opened:
+        if kernel:
+            found = opened.rows("kernels.like", prefix=kernel)
+            if len(found) != 1:
+                raise UserError(f"run {opened.id} has no single kernel whose id begins with {kernel}")
+            wanted = opened.rows("kernels.proposed", kernel=found[0]["kernel_id"])
+        else:
+            wanted = opened.rows("kernels.best", task="")
+        lineages = [opened.lineage(each["kernel_id"], each["task"], principal=principal) for each in wanted]
     rows = [
-        {
-            **row,
-            "kernel_id": row["kernel_id"][:12],
-            "parents": [parent[:12] for parent in row["parents"]],
-        }
-        for task, kernel_id in wanted
-        for row in queries.ancestry(folder, task, kernel_id, principal=principal)
+        {**vars(step), "kernel_id": step.kernel_id[:12], "parents": [parent[:12] for parent in step.parents]}
+        for steps in lineages
+        for step in steps
     ]
     names = ["task", "generation", "kernel_id", "parents", "mutator", "description", "status", "level", "speedup"]
     if any(row["author"] for row in rows):
@@ -396,6 +396,7 @@ def _detach(runs: Path, resumed: Path | None = None) -> None:
 
 def searching(folder: Path, search: Any, *, as_json: bool) -> None:
     """Show a search while it runs, and what came of it; `search` is called with what shows it. It raises typer.Exit."""
+    from evo.api import Run
     from evo.report.live import Progress
     from evo.report.status import summary
 
@@ -408,8 +409,9 @@ def searching(folder: Path, search: Any, *, as_json: bool) -> None:
             if folder.exists():
                 print(f"the run is kept; continue with: evo resume {folder}", file=sys.stderr)
             raise
-    tasks = summary(folder)
-    _show_summary(folder, tasks, as_json=as_json)
+    run = Run(folder)
+    tasks = summary(run)
+    _show_summary(run, tasks, as_json=as_json)
     print(f"ended: {reason}", file=sys.stderr)
     if reason == "stopped":
         print(f"stopped; continue with: evo resume {folder}", file=sys.stderr)
@@ -425,23 +427,23 @@ def searching(folder: Path, search: Any, *, as_json: bool) -> None:
 
 
 def _show_summary(
-    folder: Path, tasks: Sequence[TaskSummary], *, as_json: bool, every: bool = False, found: Health | None = None
+    run: Run, tasks: Sequence[TaskSummary], *, as_json: bool, every: bool = False, found: Health | None = None
 ) -> None:
     from evo.evaluate import NOTE, run_scores
     from evo.report.status import last_changes, model_costs, open_questions, session_lines, sessions
     from evo.report.terminal import problem_lines
 
-    spent, scores, waiting = model_costs(folder), run_scores(folder), open_questions(folder)
+    spent, scores, waiting = model_costs(run), run_scores(run), open_questions(run)
     if found and not as_json:
         findings = (f"  {finding.cause}: {finding.told}" for finding in found.findings)
-        print("\n".join((found.line, *findings, *(f"  session {line}" for line in session_lines(folder)))))
+        print("\n".join((found.line, *findings, *(f"  session {line}" for line in session_lines(run)))))
     for line in problem_lines(tasks):
         print(f"evo: {line}", file=sys.stderr)
     if as_json:
         shown = {
-            "run": str(folder), "tasks": [asdict(t) for t in tasks], "models": asdict(spent) if spent else None,
+            "run": str(run.folder), "tasks": [asdict(t) for t in tasks], "models": asdict(spent) if spent else None,
             "scores": scores, "questions": waiting,
-            "sessions": [asdict(sitting) for sitting in sessions(folder)],
+            "sessions": [asdict(sitting) for sitting in sessions(run)],
             **({"health": {**asdict(found), "healthy": found.is_healthy}} if found else {}),
         }  # fmt: skip
         print(json_of(shown))
@@ -451,9 +453,9 @@ def _show_summary(
     made = console()
     room = max(made.height - ROOM_BESIDE, LEAST_SHOWN) if made.is_terminal and not every else len(tasks)
     if len(tasks) > room:
-        print(f"{many_line(tasks)}; the {room} that changed last (all: evo status {folder.name} --all):")
+        print(f"{many_line(tasks)}; the {room} that changed last (all: evo status {run.id} --all):")
     if tasks:
-        show(summary_table(latest(tasks, last_changes(folder), room) if len(tasks) > room else tasks))
+        show(summary_table(latest(tasks, last_changes(run), room) if len(tasks) > room else tasks))
     else:
         print("nothing was asked for yet")
     if spent:
@@ -461,8 +463,8 @@ def _show_summary(
     if scores:
         print(", ".join(f"{task} P {value:.2f}" for task, value in scores.items()) + f". {NOTE}")
     if waiting:
-        print(f"{waiting} questions wait for answers from outside: evo ask {folder}")
-    print(f"run {folder}")
+        print(f"{waiting} questions wait for answers from outside: evo ask {run.folder}")
+    print(f"run {run.folder}")
 
 
 def _show_best(kernels: Sequence[dict[str, Any]], known: Mapping[str, tuple[Standing, str]], *, as_json: bool) -> None:
@@ -475,12 +477,11 @@ def _show_best(kernels: Sequence[dict[str, Any]], known: Mapping[str, tuple[Stan
     show(best_table((k["task"], known[k["task"]][0], k["values"]) for k in kernels))
 
 
-def _package(run: Path, folder: Path, task: str) -> None:
-    from evo.api import Run
+def _package(run: Run, folder: Path, task: str) -> None:
     from evo.packaging.package import from_run, write_package
 
-    subject = from_run(Run(run), task)
+    subject = from_run(run, task)
     write_package(subject, folder)
     print(f"{subject.task}: {subject.kernel.id[:12]} written to {folder}", file=sys.stderr)
     if subject.verdict and subject.verdict["level"] != "confirmed":
-        print(f"it is not confirmed: evo resume {run} --confirm", file=sys.stderr)
+        print(f"it is not confirmed: evo resume {run.folder} --confirm", file=sys.stderr)

@@ -41,18 +41,14 @@ def beginnings(incomplete: str) -> list[str]:
 
 def kernel_ids(context: typer.Context, incomplete: str) -> list[str]:
     """Ids of the run's kernels, those of most gain first."""
+    from evo.api import Run
     from evo.folders import find_run
-    from evo.store import query
 
     run = context.params.get("run")
     if not run or (not incomplete.isalnum() and incomplete):
         return []
     try:
-        folder = find_run(_runs(context), str(run))
-        sql = f"""
-            select kernel_id from verdicts where starts_with(kernel_id, '{incomplete}')
-            group by kernel_id order by max(speedup) desc nulls last limit {MOST}
-        """
-        return [row["kernel_id"][:12] for row in query(folder, sql).to_pylist()]
+        found = Run(find_run(_runs(context), str(run))).rows("kernels.ids", prefix=incomplete, most=MOST)
+        return [row["kernel_id"][:12] for row in found]
     except UserError:
         return []

@@ -23,11 +23,7 @@ Kernel = Annotated[
     typer.Argument(help="Id of a kernel, or its beginning; `naive` or `best` of the task.", autocompletion=kernel_ids),
 ]
 
-NAMES = {
-    "naive": """select task, kernel_id from individuals where generation = 0 and starts_with(task, $task)
-        qualify row_number() over (partition by task order by number) = 1 order by task""",
-    "best": "select task, kernel_id from best where starts_with(task, $task) order by task",
-}
+NAMES = {"naive": "kernels.naive", "best": "kernels.best"}
 """Kernels that have names, with the queries for those of all tasks."""
 looks = typer.Typer()
 
@@ -88,7 +84,7 @@ def _meant(run: Run, name: str, task: str) -> StoredKernel:
     """The kernel of that id, or the naive or the best one of the task."""
     if name not in NAMES:
         return run.kernel(name, task)
-    known = {row["task"]: row["kernel_id"] for row in run.sql(NAMES[name], {"task": task}).to_pylist()}
+    known = {row["task"]: row["kernel_id"] for row in run.rows(NAMES[name], task=task)}
     if len(known) != 1:
         problem = f"has several tasks; choose with --task among {', '.join(known)}" if known else "has none yet"
         raise UserError(f"the {name} kernel: run {run.id} {problem}")

@@ -13,10 +13,11 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from evo import rows as records
+from evo.api import Row, Run
 from evo.compare.config import Cell, Comparison
 from evo.folders import DATABASE
 from evo.search.driver import FAULTY, WAITS
-from evo.store import Connection, StoreError, open_reader
+from evo.store import StoreError
 from fitness.judging.base import DeviceInfo
 from operators.definition.reading import first_problem
 from operators.errors import UserError
@@ -26,10 +27,6 @@ CONFIG = "comparison.json"
 """File of the comparison's beginning: its configuration, and the devices that prompts tell of."""
 FREE = ("at_once",)
 """Keys that may be others when it goes on: they decide nothing but how long it takes."""
-LAST_EVENT = """
-    select kind, detail_json from events
-    where kind in ('session', 'finished', 'stopped', 'task_failed') order by created_at desc, rowid desc limit 1
-"""
 
 
 class Begun(BaseModel):
@@ -112,7 +109,7 @@ def _changes(then: Any, now: Any, place: str = "") -> Iterator[str]:
         yield f"{place} was {shown[0]}, is {shown[1]}"
 
 
-def standing(folder: Path, read: Callable[[Connection], object] = lambda _: None) -> tuple[Standing, str]:
+def standing(folder: Path, read: Callable[[Run], object] = lambda _: None) -> tuple[Standing, str]:
     """The state of the cell in `folder`, and why its last session ended; see `Standing`.
 
     `read` is given the cell while it is open, if it was begun.
@@ -120,17 +117,17 @@ def standing(folder: Path, read: Callable[[Connection], object] = lambda _: None
     if not (folder / DATABASE).exists():
         return Standing.NEW, ""
     try:
-        with open_reader(folder) as store:
-            found = _last_told(store)
+        with Run(folder) as run:
+            found = _last_told(run)
             if found[0] is not Standing.NEW:
-                read(store)
+                read(run)
             return found
     except StoreError as error:  # it is told when the cell goes on
         return Standing.OPEN, str(error)
 
 
-def _last_told(store: Connection) -> tuple[Standing, str]:
-    found = store.sql(LAST_EVENT).to_arrow_table().to_pylist()
+def _last_told(run: Run) -> tuple[Standing, str]:
+    found = run.rows("cells.last_event")
     if not found:
         return Standing.NEW, ""
     kind, detail = found[0]["kind"], json.loads(found[0]["detail_json"])
@@ -140,18 +137,6 @@ def _last_told(store: Connection) -> tuple[Standing, str]:
     if reason.startswith(WAITS):
         return Standing.WAITING, reason
     return (Standing.FAILED if reason == FAULTY else Standing.DONE), reason
-
-
-WINNER = """
-    select b.kernel_id, b.level, b.flagged, b.log_speedup, b.log_speedup_se, b.cell, b.mutator, b.model, b.description,
-           b.request_id, b.evaluation_id, k.operator, k.target, k.source, k.values_json
-    from best b join kernels k using (kernel_id)
-"""
-USED = "select * exclude (task) from used"
-CURVE = """
-    select seq, evaluations, trials, calls, tokens, cost_usd, evaluator_s, elapsed_s, best_log_speedup
-    from curve where best_log_speedup is not null order by seq
-"""
 
 
 @dataclass(frozen=True)
@@ -278,13 +263,16 @@ _WINNER = tuple(each.name for each in fields(CellWinner) if each.name != "kernel
 
 
 def _result(comparison: str, cell: Cell, folder: Path) -> CellResult:
-    found: dict[str, list[dict[str, Any]]] = {USED: [], WINNER: [], CURVE: []}
+    used: list[Row] = []
+    winners: list[Row] = []
+    points: list[Row] = []
 
-    def read(store: Connection) -> None:
-        found.update({sql: store.sql(sql).to_arrow_table().to_pylist() for sql in found})
+    def read(run: Run) -> None:
+        used.extend(run.rows("cells.used"))
+        winners.extend(run.rows("kernels.best_files", task=""))
+        points.extend(run.rows("cells.curve"))
 
     now, reason = standing(folder, read)
-    used, winners, points = found.values()
     return CellResult(
         comparison, cell.arm, cell.config.strategy, cell.operator, cell.dtype, cell.target, cell.seed, folder, now,
         reason, _winner(winners[0]) if winners else None, Used(**used[0]) if used else Used(),

@@ -25,6 +25,7 @@ from pathlib import Path
 from random import Random, SystemRandom
 
 from evo import rows as records
+from evo.api import Run
 from evo.compare.cells import CellResult, Standing, begun, cell_results
 from evo.compare.config import Cell
 from evo.compare.inference import Outcome
@@ -32,7 +33,8 @@ from evo.compare.running import WORK, at_work
 from evo.rows import Rows
 from evo.search.verdicts import Verdicts
 from evo.session import ENDING, Backend, run_context, run_row
-from evo.store import Store, query
+from evo.store import Store
+from evo.store.reads import own_query
 from evo.workers.pool import SharedPool
 from fitness.evaluation import Evaluation
 from fitness.judging.base import Anchor
@@ -124,12 +126,6 @@ JUDGED, COMPARED = "judged", "beside"
 """Measurements of a winner: beside the naive kernel, and beside the fastest winner of its task."""
 DRAWS = 3
 """Attempts to draw shapes for a task, before it is judged on the operator's own alone."""
-EVALUATIONS = """
-    select e.*, (select list(t) from timings t where t.evaluation_id = e.evaluation_id) as timings,
-        (select list(l) from library_timings l where l.evaluation_id = e.evaluation_id) as library_timings,
-        (select list(r) from errors r where r.evaluation_id = e.evaluation_id) as errors
-    from evaluations e
-"""
 
 
 @dataclass(frozen=True)
@@ -293,10 +289,9 @@ def _evaluations(folder: Path, kind: str) -> _Evaluations:
     if not (folder / FOLDER / STORE).is_dir():
         return {}
     found = {}
-    for row in query(folder / FOLDER / STORE, EVALUATIONS).to_pylist():
-        measured = {table: row.pop(table) or () for table in records.MEASURED}
+    for row in Run(folder / FOLDER / STORE).rows("kernels.measured"):
         if row["evaluation_id"] == _name(row["task"], kind, row["kernel_id"]):
-            found[row["task"], row["kernel_id"]] = records.evaluation_from(row, **measured)
+            found[row["task"], row["kernel_id"]] = records.evaluation_from(row)
     return found
 
 
@@ -341,7 +336,7 @@ class _Judging:
     async def _all(self, pool: SharedPool, benches: Sequence[_Bench]) -> None:
         """Judge the tasks in random order, as many side by side as kernels can be timed at once."""
         config = benches[0].cell.config.resolved()
-        if not self._store.rows("select 1 from runs").num_rows:
+        if not self._store.rows(own_query("runs.run")).num_rows:
             row = run_row(config, self._folder / FOLDER, self._backend.gpus(config))
             await self._commit({"runs": [row | {"arm": None}]})
         view = pool.for_run(run_context(config, self._folder / WORK))
@@ -389,8 +384,7 @@ class _Judging:
 
     async def _operator(self, pool: SharedPool, bench: _Bench) -> Operator | None:
         """The operator with the hidden shapes that the task is judged on; None where its naive kernel is not right."""
-        sql = f"select detail_json from events where kind = '{SHAPES}' and task = ?"
-        for row in self._store.rows(sql, [str(bench.task)]).to_pylist():
+        for row in self._store.rows(own_query("cells.shapes"), {"task": str(bench.task)}).to_pylist():
             place = json.loads(row["detail_json"])["folder"]
             return load(str((self._folder / place).resolve()) if place else bench.cell.path)
         fault = ""
@@ -436,7 +430,7 @@ class _Judging:
             shutil.rmtree(build, ignore_errors=True)
 
     async def _keep(self, kernel: Kernel, found: Evaluation, kind: str, more: Rows | None = None) -> None:
-        known = self._store.rows("select 1 from kernels where kernel_id = ?", [kernel.id]).num_rows
+        known = self._store.rows(own_query("kernels.kernel"), {"kernel": kernel.id}).num_rows
         kernels: Rows = {} if known else {"kernels": [records.kernel_row(kernel)]}
         name = _name(found.task, kind, kernel.id)
         rows = records.evaluation_rows(found, evaluation_id=name, request_id=None, at=time.time())

@@ -16,43 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import mutators
+from evo.api import Run
 from evo.compare.cells import begun
 from evo.compare.config import Cell
 from evo.folders import DATABASE
-from evo.store import open_reader
 from mutators.llm.tools import content_of
 from operators.catalog import folders, load
 from operators.definition.spec import Operator
 
-TOLD = """
-    select 'starts from the kernel file ' || json_extract_string(request_json, '$.params.name') as what, request_id
-    from asks where mutator = 'ancestor' and json_extract_string(request_json, '$.params.name') <> 'naive'
-    union all
-    select 'has a kernel that no request asked for', request_id from proposals where kind = 'guest'
-    union all
-    select 'was made from a kernel of another task', request_id from proposals where mutator = 'port'
-    union all
-    select 'starts from more than its naive kernel', null from runs
-    where json_extract_string(config_json, '$.ancestors') <> 'naive'
-    union all
-    select 'is told lessons of other runs', null from runs
-    where json_array_length(config_json, '$.lessons') > 0 or json_array_length(config_json, '$.learnt') > 0
-"""
-"""Query for words that would tell a cell of others although its prompts may not show them."""
-PROMPTS = """
-    select request_id, messages_json from llm_calls
-    union all
-    select request_id, messages_json from llm_sent where messages_json is not null
-"""
-"""Every prompt that was sent, also those without an answer yet."""
-OWN = """
-    select source as text from kernels
-    union all select answer from llm_calls where answer is not null
-    union all select tool_calls_json from llm_calls where tool_calls_json is not null
-"""
-"""Query for what a cell made by itself."""
-MADE = "select distinct source from kernels"
-IDEAS = "select distinct description from proposals where model is not null and length(description) >= 32"
 LEAST_LINE = 24
 """Characters of a line that says whose it is; shorter ones are everybody's."""
 LEAST_LINES = 3
@@ -98,10 +69,10 @@ def hermetic(folder: Path) -> Hermetic:
     for operator in {cell.path for cell in cells} | {*folders()}:
         sources.add_operator(load(operator))
     for cell in cells:
-        with open_reader(folder / cell.name) as store:
-            for text in _texts(store, MADE):
+        with Run(folder / cell.name) as run:
+            for text in _texts(run, "leaks.made"):
                 sources.add(text, cell.name)
-            ideas[cell] = _texts(store, IDEAS)
+            ideas[cell] = _texts(run, "leaks.ideas")
     prompts, leaks = 0, []
     for cell in cells:
         others = {idea for each, said in ideas.items() if each.operator == cell.operator for idea in said}
@@ -133,9 +104,9 @@ class _Sources:
 
 def _leaks(cell: Cell, folder: Path, sources: _Sources, ideas: Iterable[str]) -> tuple[list[Leak], int]:
     """The leaks of one cell, and how many prompts it sent; `ideas` are of cells of its operator."""
-    with open_reader(folder) as store:
-        told, prompts = (store.sql(sql).to_arrow_table().to_pylist() for sql in (TOLD, PROMPTS))
-        made, said = _texts(store, OWN), _texts(store, IDEAS)
+    with Run(folder) as run:
+        told, prompts = run.rows("leaks.told"), run.rows("leaks.prompts")
+        made, said = _texts(run, "leaks.own"), _texts(run, "leaks.ideas")
     leaks = [Leak(cell.name, row["request_id"] or "", row["what"]) for row in told]
     operator = load(cell.path)
     known = {line for text in (*made, operator.naive(cell.target), *_definition(operator)) for line in _lines(text)}
@@ -161,9 +132,9 @@ def _prompt(messages_json: str) -> str:
     return "\n".join(content_of(message) for message in messages if message.get("role") != "assistant")
 
 
-def _texts(store: Any, sql: str) -> list[str]:
-    """The first column of an open store's answer."""
-    return [text for text in store.sql(sql).to_arrow_table().column(0).to_pylist() if text]
+def _texts(run: Run, query: str) -> list[str]:
+    """The texts that answer a query."""
+    return [row["text"] for row in run.rows(query) if row["text"]]
 
 
 def _lines(text: str) -> Iterator[str]:

@@ -6,18 +6,19 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from evo import rows as records
+from evo.api import Row, Run
 from evo.config import RunConfig
 from evo.inbox import Inbox
 from evo.outside.drafts import Sessions
 from evo.outside.questions import Desk, Question, open_questions
-from evo.store import open_reader
 from evo.workbench.bench import Workbench
 from evo.workbench.tools import MOST_CHARACTERS, ArgumentError, Arguments, Submit, bounded, parsed, tool, verdict
 from evo.workers.jobs import Runs
@@ -96,13 +97,14 @@ class Studio:
     ) -> None:  # fmt: skip
         """`folder` is the run's; drafts start from its best kernel as it is now, and are of `author`."""
         self._folder = folder
+        self._run = Run(folder)
         self._config = config
         self._operator = operator
         self.task = task
         self._sessions = sessions
         self._author = author
         self._bench = Workbench(
-            operator, task, start=self._best().kernel, manual=self._manual, read=self._read, pool=pool,
+            operator, task, start=self._best().kernel, manual=self._manual, read=self._run.rows, pool=pool,
             anchor=self._best,
         )  # fmt: skip
         kept = [each for each in self._bench.tools if each.name in OF_THE_BENCH]
@@ -123,23 +125,22 @@ class Studio:
 
     async def _status(self, wanted: Status) -> Result:
         questions = await asyncio.to_thread(self._open)
-        (row,) = await self._rows(
-            "select (select count(*) from tells) as told, (select arg_max(detail_json, rowid) from events"
-            " where kind in ('finished', 'stopped')) as ended"
-        )
-        best = await self._rows("select kernel_id, speedup, level, flagged from best where task = ?", [str(self.task)])
+        (told,) = await self._rows("runs.told")
+        endings = await self._rows("health.endings")
+        best = await self._rows("kernels.best_files", task=str(self.task))
         lines = [f"Run {self._folder.name}, task {self.task}."]
         if self._sessions.under_way:
             lines.append("A search is under way.")
         else:
-            ended = json.loads(row["ended"])["reason"] if row["ended"] else "it was killed"
+            ends = [row["detail_json"] for row in endings if row["kind"] in ("finished", "stopped")]
+            ended = json.loads(ends[-1])["reason"] if ends else "it was killed"
             lines.append(f"No search is under way; the last one ended: {ended}. {self._sessions.last_words()}".strip())
         lines += [
             f"The best kernel is {each['kernel_id'][:12]}, {ratio(each['speedup'])} naive "
             f"({standing(each['level'], each['flagged'])})."
             for each in best
         ]
-        lines.append(f"{row['told']} requests are finished; {len(questions)} questions wait for answers.")
+        lines.append(f"{told['n']} requests are finished; {len(questions)} questions wait for answers.")
         return Result("\n".join(lines))
 
     async def _next_question(self, wanted: NextQuestion) -> Result:
@@ -182,10 +183,7 @@ class Studio:
             source = with_defaults(kernel.source, kernel.values)
             text = f"CHANGE: {handed.change}\n\n```cpp\n{source}\n```\n"
             return await self._tell({"custom_id": key, "content": text, "author": self._author}, key)
-        known = await self._rows(
-            "select kernel_id from individuals where task = ? and list_contains(?, kernel_id)",
-            [str(self.task), list(handed.bases)],
-        )
+        known = await self._rows("kernels.born_of", task=str(self.task), kernels=list(handed.bases))
         parents = tuple(name for name in handed.bases if {"kernel_id": name} in known)
         guest = Invitation(kernel.source, self._author, str(self.task), parents[:1], kernel.values, handed.change)
         return await self._tell(json.loads(guest.to_line()), kernel.id)
@@ -215,31 +213,27 @@ class Studio:
 
     def _fate(self, of: str) -> Result | None:
         """The outcome of a question's answer, or of a kernel; None: there is none yet."""
-        asked = self._read("select request_id from llm_sent where starts_with(cache_key, ?) limit 1", [of])
+        asked = self._run.rows("outside.asking", prefix=of)
         if not asked:
             return self._judged(of)
         request_id = asked[0]["request_id"]
-        told = self._read("select kernel_id, failure, text from proposals where request_id = ?", [request_id])
+        told = self._run.rows("outside.fate", request=request_id)
         if told and told[0]["kernel_id"]:
             return self._judged(told[0]["kernel_id"])
         if told:
             failure = told[0]["failure"]
             return Result(bounded(untrusted(failure)) if failure else "Your words were taken.", failed=bool(failure))
         later = [q for q in self._open() if q.request_id == request_id and not q.cache_key.startswith(of)]
-        answered = self._read("select 1 from llm_calls where starts_with(cache_key, ?)", [of])
+        answered = self._run.rows("outside.heard", prefix=of)
         if answered and later:
             return Result(f"It could not be used, and is asked for again:\n\n{later[0].to_text()}", failed=True)
         return None
 
     def _judged(self, kernel_id: str) -> Result | None:
-        rows = self._read(
-            "select e.* from verdicts v join evaluations e using (evaluation_id)"
-            " where v.task = ? and starts_with(v.kernel_id, ?) limit 2",
-            [str(self.task), kernel_id],
-        )
+        rows = self._run.rows("kernels.judged", task=str(self.task), prefix=kernel_id)
         if len(rows) != 1:
             return None
-        evaluation = records.evaluation_from(rows[0], **records.measured_of(self._read, rows[0]["evaluation_id"]))
+        evaluation = records.evaluation_from(rows[0])
         level = standing(evaluation.level.value, flags(evaluation.facts))
         text = f"Kernel {evaluation.kernel_id[:12]}, {level}: {verdict(evaluation)}"
         return Result(bounded(text), failed=not evaluation.correct, evaluation=evaluation)
@@ -258,11 +252,7 @@ class Studio:
 
     def _best(self) -> Anchor:
         baseline = Kernel(self._operator.name, self.task.target, self._operator.naive(self.task.target))
-        rows = self._read(
-            "select k.*, b.log_speedup, b.log_speedup_se from best b join kernels k using (kernel_id)"
-            " where b.task = ? limit 1",
-            [str(self.task)],
-        )
+        rows = self._run.rows("kernels.best_files", task=str(self.task))
         if not rows:
             return Anchor(baseline, 0.0, 0.0)
         return Anchor(records.kernel_from(rows[0]), rows[0]["log_speedup"], rows[0]["log_speedup_se"])
@@ -272,10 +262,5 @@ class Studio:
         params = {"workload_set": self._config.workload_set, **device}
         return manual(Request(self.task, 0, "rewrite", (), 0, params), self._operator)
 
-    def _read(self, sql: str, parameters: Sequence[Any] = ()) -> list[dict[str, Any]]:
-        with open_reader(self._folder) as connection:
-            rows: list[dict[str, Any]] = connection.sql(sql, params=list(parameters)).to_arrow_table().to_pylist()
-        return rows
-
-    async def _rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[dict[str, Any]]:
-        return await asyncio.to_thread(self._read, sql, parameters)
+    async def _rows(self, query: str, **params: Any) -> list[Row]:
+        return await asyncio.to_thread(partial(self._run.rows, query, **params))

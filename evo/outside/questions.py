@@ -13,12 +13,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from evo.api import Run
 from evo.compare.cells import CONFIG, Standing, begun, folder_of, standing
 from evo.compare.config import Cell
 from evo.config import RunConfig
 from evo.inbox import Inbox
-from evo.store import query
-from evo.store.several import literal
 from mutators.asking.answers import Answer, Invitation, LineError, only_kernel, only_task, told
 from mutators.base import Message
 from mutators.llm.settings import OUTSIDE, is_outside
@@ -57,24 +56,19 @@ class Question:
 def open_questions(folder: Path) -> list[Question]:
     """Return the open questions of the run in `folder`: tasks in turn, the oldest first."""
     waiting = _answered_in(Inbox(folder))
-    rows = query(
-        folder,
-        "select cache_key, request_id, role, model, messages_json from questions order by"
-        " row_number() over (partition by split_part(request_id, '#', 1) order by created_at), created_at, cache_key",
-    ).to_pylist()
     return [
         Question(**row, messages=tuple(json.loads(messages)))
-        for row in rows
+        for row in Run(folder).rows("outside.questions")
         if (messages := row.pop("messages_json")) and row["cache_key"] not in waiting
     ]
 
 
 def config_of(folder: Path) -> RunConfig:
     """Return the configuration that is stored with a run. It raises UserError."""
-    rows = query(folder, "select config_json from runs").to_pylist()
-    if not rows:
+    row = Run(folder).row
+    if not row:
         raise UserError(f"{folder}: the run was stopped before it began; start a new one")
-    return RunConfig.from_json(rows[0]["config_json"])
+    return RunConfig.from_json(row["config_json"])
 
 
 def nobody_asks(folder: Path) -> str:
@@ -102,11 +96,10 @@ class Desk:
     def __init__(self, folder: Path, author: str = "") -> None:
         """It reads the run in `folder` as it stands; guests that name no author are of `author`."""
         self._author = author
-        self._folder = folder
         self._tasks = [task for _, task in config_of(folder).tasks()]
-        keys = query(folder, "select cache_key from llm_sent where messages_json is not null")
-        self._asked: set[str] = set(keys.column("cache_key").to_pylist())
-        self._answered = set(query(folder, "select cache_key from llm_calls").column("cache_key").to_pylist())
+        self._run = Run(folder)
+        self._asked: set[str] = {row["cache_key"] for row in self._run.rows("outside.asked")}
+        self._answered = {row["cache_key"] for row in self._run.rows("outside.answered")}
         self._told = _answered_in(Inbox(folder))
 
     def look_at(self, lines: Iterable[tuple[str, str]]) -> Told:
@@ -143,9 +136,8 @@ class Desk:
         task = only_task(guest.task, self._tasks)
         parents = []
         for parent in guest.parents:
-            like = f"task = {literal(str(task))} and starts_with(kernel_id, {literal(parent)})"
-            ids = query(self._folder, f"select kernel_id from individuals where {like}").column("kernel_id").to_pylist()
-            parents.append(only_kernel(parent, ids, task))
+            rows = self._run.rows("kernels.born_like", task=str(task), prefix=parent)
+            parents.append(only_kernel(parent, [row["kernel_id"] for row in rows], task))
         return replace(guest, author=guest.author or self._author, task=str(task), parents=tuple(parents))
 
     def key(self, prefix: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from evo.api import Ancestor, Run, StoredKernel, Verdict
 from evo.compatibility import ACCELERATOR, KERNEL_FILES
 from evo.report.run_data import placed, stored_peaks
-from evo.session import DEFINITIONS_THEN
+from evo.session import DEFINITIONS
 from fitness.evaluation import Z95, Level, Status, called, interval95
 from fitness.judging.timing import LogRatio, mean
 from fitness.words import speedup
@@ -26,9 +26,6 @@ from operators.errors import PlanError, UserError
 from operators.kernel import Kernel
 from operators.plan.reading import parse_plan
 
-CONFIRMED = """select kernel_id from verdicts
-where task = $task and status = 'correct' and level = 'confirmed'
-order by log_speedup desc, duplicate_of is not null, kernel_id limit 1"""
 NO_NAME = re.compile(
     r"\(.*?\)|\b(?:NVIDIA|GeForce|Tesla|Quadro|Intel|AMD|Processor|CPU|SXM\d*|HBM\w*|\d+[GT]i?B|\d+-Core)\b|@.*",
     re.IGNORECASE,
@@ -109,8 +106,7 @@ class _Judge:
     """Looks at the tasks of one run."""
 
     def __init__(self, run: Run, today: date) -> None:
-        (row,) = run.sql("select engine_version, host_json from runs limit 1").to_pylist()
-        found = run.sql(DEFINITIONS_THEN).to_pylist()
+        row, found = run.row, run.rows("runs.event", kind=DEFINITIONS)
         self.run = run
         self.config = run.config
         self.today = today
@@ -120,7 +116,7 @@ class _Judge:
         self.named = _folders(self.config)
 
     def choice(self, task: Task) -> Choice:
-        found = self.run.sql(CONFIRMED, {"task": str(task)}).to_pylist()
+        found = self.run.rows("kernels.confirmed", task=str(task))
         kernel = str(found[0]["kernel_id"]) if found else ""
         try:
             if not kernel:
@@ -199,10 +195,7 @@ class _Judge:
         path = operator.folder / CHAMPIONS / current.file
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         standing_id = Kernel(operator.name, task.target, text).id
-        rows = self.run.sql("from individuals where task = $task and kernel_id = $kernel", {
-            "task": str(task), "kernel": standing_id,
-        }).to_pylist()  # fmt: skip
-        if not rows:
+        if not self.run.rows("kernels.born", task=str(task), kernel=standing_id):
             begun = self.config.get("ancestor_files", {}).get(str(task), ())
             raise _Stays(
                 f"{current.file}, an ancestor, was not judged in its time: evo resume {self.run.folder} --budget MORE"

@@ -65,15 +65,15 @@ def from_run(run: Run, task: str = "") -> Subject:
         raise UserError(f"run {run.id} has no correct kernel{f' of a task {task}...' if task else ' yet'}")
     if len(found) > 1:
         raise UserError(f"--package takes one kernel; choose with --task among {', '.join(k.task for k in found)}")
-    (best,) = found
+    (best,), config = found, run.config
     wanted = Task.parse(best.task)
-    named = {load(name).name: name for name in run.config["operators"]}
+    named = {load(name).name: name for name in config["operators"]}
     operator = load(named.get(wanted.operator, wanted.operator))
-    (row,) = run.sql("select engine_version, host_json from runs limit 1").to_pylist()
+    row = run.row
     host = {"engine_version": row["engine_version"], **json.loads(row["host_json"])}
-    if threads := run.config.get("threads"):
+    if threads := config.get("threads"):
         host["threads"] = threads
-    shown = {"run": run.id, "workload_set": run.config.get("workload_set", "")}
+    shown = {"run": run.id, "workload_set": config.get("workload_set", "")}
     return Subject(
         operator,
         wanted,

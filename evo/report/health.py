@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from evo.api import Run
 from evo.folders import DATABASE
 from evo.report.status import open_questions, outages, problems
 from evo.report.terminal import Field, Fitted, duration, tokens, usd
-from evo.rows import WAITS
-from evo.store import StoreError, has_writer, query
+from evo.store import StoreError
 from fitness.words import ratio
 from operators.errors import UserError
 
@@ -67,56 +67,41 @@ class Health:
         return f"{'healthy' if self.is_healthy else 'unhealthy'}: {state}, {verdict}"
 
 
-def health(folder: Path, *, now: float | None = None, free_bytes: int | None = None) -> Health:
-    """The state of the run in `folder`; `now` by `time.time`, the disk's free bytes as given, or as they are.
+def health(run: Run, *, now: float | None = None, free_bytes: int | None = None) -> Health:
+    """The state of the run; `now` by `time.time`, the disk's free bytes as given, or as they are.
 
     It raises StoreError where the run cannot be read.
     """
     now = time.time() if now is None else now
-    free = shutil.disk_usage(folder).free if free_bytes is None else free_bytes
-    state, reason = state_of(folder)
-    last = _last(folder)
-    findings = [*_of_state(folder, state, reason), *_of_tasks(folder), *_of_models(folder)]
+    free = shutil.disk_usage(run.folder).free if free_bytes is None else free_bytes
+    state, reason = state_of(run)
+    last = _last(run)
+    findings = [*_of_state(run.folder, state, reason), *_of_tasks(run), *_of_models(run)]
     if state == "running":
-        findings += _of_time(folder, last, now)
+        findings += _of_time(run, last, now)
     if state in ("running", "died") and free < LEAST_FREE:
         findings.append(HealthFinding("disk", f"only {free >> 20} MiB are free where the run lies: make room"))
     verdict = last["verdict"]
-    waits = _waits(folder) if state == "running" else ""
+    waits = _waits(run) if state == "running" else ""
     return Health(state, reason, None if verdict is None else max(now - verdict, 0.0), tuple(findings), waits)
 
 
-def state_of(folder: Path) -> tuple[State, str]:
+def state_of(run: Run) -> tuple[State, str]:
     """Whether a run goes on, and why it ended. A run whose process ended without a word has died."""
-    if has_writer(folder):
+    if run.is_running:
         return "running", ""
-    sql = """
-        select kind, detail_json from events where kind in ('session', 'finished', 'stopped', 'failed')
-        order by rowid desc limit 1
-    """
-    rows = query(folder, sql).to_pylist()
+    rows = run.rows("health.endings")
     if not rows:
         return "not begun", ""
-    kind = rows[0]["kind"]
+    kind = rows[-1]["kind"]
     if kind == "session":  # one may have begun since the first look
-        return ("running", "") if has_writer(folder) else ("died", "")
-    return kind, "" if kind == "stopped" else str(json.loads(rows[0]["detail_json"]).get("reason", ""))
+        return ("running", "") if run.is_running else ("died", "")
+    return kind, "" if kind == "stopped" else str(json.loads(rows[-1]["detail_json"]).get("reason", ""))
 
 
-def _last(folder: Path) -> dict[str, Any]:
+def _last(run: Run) -> dict[str, Any]:
     """When, in seconds, there was last a verdict, any sign of life, and a session that began."""
-    sql = """
-        select
-            (select max(epoch(created_at)) from evaluations) as verdict,
-            (select max(epoch(created_at)) from events where kind = 'session') as began,
-            greatest(
-                (select max(epoch(created_at)) from evaluations), (select max(epoch(created_at)) from tells),
-                (select max(epoch(created_at)) from llm_calls), (select max(epoch(created_at)) from profiles),
-                (select max(epoch(created_at)) from events where kind not in ('stalled', 'restart', 'waits'))
-            ) as life,
-            (select config_json from runs limit 1) as config_json
-    """
-    (row,) = query(folder, sql).to_pylist()
+    (row,) = run.rows("health.last")
     return {**row, "stall_s": float(settings(row.pop("config_json")).get("stall_s", STALL_S))}
 
 
@@ -131,14 +116,9 @@ def settings(config_json: str | None) -> dict[str, Any]:
     return found
 
 
-def _waits(folder: Path) -> str:
+def _waits(run: Run) -> str:
     """The event that the search last said it waits for, unless a result came since."""
-    sql = f"""
-        select arg_max(detail_json, rowid)->>'for' as what from events where kind = '{WAITS}'
-          and created_at > coalesce((select max(created_at) from tells), 'epoch'::timestamptz)
-          and rowid > (select coalesce(max(rowid), -1) from events where kind = 'session')
-    """
-    (row,) = query(folder, sql).to_pylist()
+    (row,) = run.rows("health.waits")
     return row["what"] or ""
 
 
@@ -153,32 +133,27 @@ def _of_state(folder: Path, state: State, reason: str) -> Iterator[HealthFinding
         )
 
 
-def _of_tasks(folder: Path) -> Iterator[HealthFinding]:
-    for task, reason in problems(folder).items():
+def _of_tasks(run: Run) -> Iterator[HealthFinding]:
+    for task, reason in problems(run).items():
         yield HealthFinding("operator", f"{task} is left alone: {reason}")
 
 
-def _of_models(folder: Path) -> Iterator[HealthFinding]:
-    for out in outages(folder):
+def _of_models(run: Run) -> Iterator[HealthFinding]:
+    for out in outages(run):
         yield HealthFinding("provider", f"model {out.model} does not answer since {out.since}: {out.error}")
 
 
-def _of_time(folder: Path, last: dict[str, Any], now: float) -> Iterator[HealthFinding]:
+def _of_time(run: Run, last: dict[str, Any], now: float) -> Iterator[HealthFinding]:
     """Findings on a run that goes on and lacks something."""
     stall_s, life, began = last["stall_s"], last["life"], last["began"] or now
-    sql = f"""
-        select kind, epoch(created_at) as at from events
-        where kind in ('stalled', 'restart', 'worker_lost')
-          and epoch(created_at) > least({now - LOST_S!r}, {(life or 0.0)!r})
-    """
-    events = query(folder, sql).to_pylist()
+    events = run.rows("health.alarms", since=min(now - LOST_S, life or 0.0))
     alarms = [row for row in events if row["kind"] != "worker_lost" and row["at"] > (life or 0.0)]
     if alarms:
         what = (
             "what was stuck was restarted" if any(row["kind"] == "restart" for row in alarms) else "an alarm was given"
         )
         yield HealthFinding("alarm", f"nothing has moved for {duration(now - (life or began))}; {what}")
-    elif not open_questions(folder):
+    elif not open_questions(run):
         waited_s, barren_s = now - max(life or began, began), now - max(last["verdict"] or began, began)
         if waited_s > SILENT * stall_s:
             yield HealthFinding("silent", f"no sign of life for {duration(waited_s)}")
@@ -192,35 +167,6 @@ def _of_time(folder: Path, last: dict[str, Any], now: float) -> Iterator[HealthF
 UNREADABLE = "unreadable"
 NAMED = 3
 """Operators that a row names."""
-SQL = """
-    with sessions as (
-        select epoch(created_at) as began, lead(epoch(created_at), 1, 'infinity'::double) over (order by rowid) as next
-        from events where kind = 'session'
-    ),
-    signs as (
-        select epoch(created_at) as at from events
-        union all select epoch(created_at) from asks
-        union all select epoch(created_at) from tells
-    ),
-    lasting as (
-        select max(s.at) - e.began as wall_s
-        from sessions as e join signs as s on s.at >= e.began and s.at < e.next
-        group by e.began
-    )
-    select
-        (select strftime(min(created_at) at time zone 'UTC', '%Y-%m-%dT%H:%M:%SZ') from runs) as began,
-        (select config_json from runs limit 1) as config_json,
-        (select list(distinct task) from asks) as tasks,
-        (select count(*) from best where log_speedup > 0 and level = 'confirmed') as improved,
-        (select max(speedup) from best) as speedup,
-        (select arg_max(task, speedup) from best) as best_task,
-        (select coalesce(sum(wall_s), 0) from lasting) as wall_s,
-        (select coalesce(sum(evaluations), 0) from used) as evaluations,
-        (select coalesce(sum(tokens_in + tokens_out), 0) from used) as tokens,
-        (select coalesce(sum(cost_usd), 0) from used) as cost_usd
-"""
-
-
 KINDS = ("wall_s", "evaluations", "tokens", "cost_usd")
 """The kinds of budget that a run uses up."""
 
@@ -232,8 +178,8 @@ def runs_in(runs: Path) -> list[dict[str, Any]]:
 
 def _row(folder: Path) -> dict[str, Any]:
     try:
-        state, reason = state_of(folder)
-        (row,) = query(folder, SQL).to_pylist()
+        state, reason = state_of(Run(folder))
+        (row,) = Run(folder).rows("health.use")
         budget = settings(row.pop("config_json")).get("budget", {})
     except UserError as error:
         return {"run": folder.name, "state": UNREADABLE, "reason": str(error)}
@@ -243,7 +189,7 @@ def _row(folder: Path) -> dict[str, Any]:
 
 
 def spent(row: Mapping[str, Any]) -> dict[str, float]:
-    """The use of a run by kind, from the answer to `SQL`."""
+    """The use of a run by kind, from the answer to `health.use`."""
     return {kind: float(row[kind]) for kind in KINDS}
 
 

@@ -16,6 +16,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from evo.api import Run
 from evo.individual import NO_CHILD
 from evo.report.gpus import EVERY_S, GpuLoad, GpuWatch, loads
 from evo.report.health import health
@@ -393,14 +394,14 @@ ROOM_BESIDE, LEAST_SHOWN = 8, 4
 
 def attach(folder: Path, *, sleep: Callable[[float], None] = time.sleep) -> str:
     """Show the run until it ends, or for good; return how it is then. It raises StoreError, and KeyboardInterrupt."""
-    made = console()
+    run, made = Run(folder), console()
     last = ""
     with Live(console=made, auto_refresh=False, vertical_overflow="crop") as live:
         while True:
-            found = health(folder)
+            found = health(run)
             if made.is_terminal:
-                live.update(_attached_view(folder, made.height, found.line), refresh=True)
-            elif (line := f"{found.line}; {many_line(summary(folder))}") != last:
+                live.update(_attached_view(run, made.height, found.line), refresh=True)
+            elif (line := f"{found.line}; {many_line(summary(run))}") != last:
                 last = line
                 made.print(line, soft_wrap=True)
             if found.state != "running":
@@ -408,8 +409,8 @@ def attach(folder: Path, *, sleep: Callable[[float], None] = time.sleep) -> str:
             sleep(LOOK_EVERY_S)
 
 
-def _attached_view(folder: Path, height: int, line: str) -> Group:
-    tasks = summary(folder)
+def _attached_view(run: Run, height: int, line: str) -> Group:
+    tasks = summary(run)
     room = max(height - ROOM_BESIDE, LEAST_SHOWN)
-    shown = latest(tasks, last_changes(folder), room) if len(tasks) > room else tasks
-    return Group(Text(f"run {folder}"), Text(line), Text(many_line(tasks)), summary_table(shown))
+    shown = latest(tasks, last_changes(run), room) if len(tasks) > room else tasks
+    return Group(Text(f"run {run.folder}"), Text(line), Text(many_line(tasks)), summary_table(shown))

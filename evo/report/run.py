@@ -11,7 +11,6 @@ from shlex import quote
 from typing import Any
 
 from evo.api import Run
-from evo.report import run_sql as sql
 from evo.report.charts import check_drawing, map_figure, progress_figure, roofline_figure
 from evo.report.document import (
     Block,
@@ -36,9 +35,8 @@ from evo.report.document import (
 )
 from evo.report.health import spent, used
 from evo.report.render import html
-from evo.report.run_data import Descent, Material, Row, material, placed, stored_peaks, texts
+from evo.report.run_data import SIBLINGS, Descent, Material, Row, material, placed, siblings_of, stored_peaks
 from evo.report.run_kernels import LINK, kernel_folds
-from evo.report.status import SESSIONS
 from evo.version import engine_version
 from fitness.words import in_words, ratio, time_us
 from operators.errors import UserError
@@ -50,7 +48,7 @@ OUTAGES = ("model_out", "worker_lost")
 
 def told(seen: Material) -> str:
     """One sentence about the run."""
-    rows = seen.rows(sql.STANDINGS)
+    rows = seen.rows("report.standings")
     right, sure = len(seen.champions), sum(row["level"] == "confirmed" for row in rows)
     kernels = sum(row["kernels"] or 0 for row in rows)
     return (
@@ -74,7 +72,7 @@ def notices(seen: Material) -> Iterator[str]:
             f"Unconfirmed are the leaders of {len(open_)} tasks ({_named(open_)}): until a confirmation in fresh "
             "processes a kernel may be lucky, or wrong."
         )
-    if not seen.is_running and (ending := [*seen.rows(sql.ENDINGS)][-1:]) and ending[0]["kind"] != "finished":
+    if not seen.is_running and (ending := [*seen.rows("health.endings")][-1:]) and ending[0]["kind"] != "finished":
         reason = json.loads(ending[0]["detail_json"]).get("reason", "")
         why = f" ({ending[0]['kind']}: {reason})" if ending[0]["kind"] == "failed" else ""
         yield f"The search did not end by itself{why}; it goes on with: evo resume {quote(seen.run)}"
@@ -82,16 +80,16 @@ def notices(seen: Material) -> Iterator[str]:
 
 def attention(seen: Material) -> Iterator[str]:
     """Matters that need a person, each with the command that helps."""
-    for row in seen.rows(sql.FAULTS):
+    for row in seen.rows("status.problems"):
         yield f"Operator at fault: {row['task']} could not go on: {json.loads(row['detail_json']).get('reason', '?')}"
-    if held := seen.rows(sql.QUARANTINED):
+    if held := seen.rows("report.quarantined"):
         yield f"{len(held)} kernels are in quarantine; look at them below before anything of their kind is believed."
     if open_ := _unconfirmed(seen):
         again = f"confirm with: evo resume {quote(seen.run)} --confirm"
         yield f"Unconfirmed leaders: {_named(open_)}; {again}"
     if seen.questions:
         yield f"{seen.questions} questions wait for answers from outside: evo ask {quote(seen.run)}"
-    for row in seen.rows(sql.EVENTS):
+    for row in seen.rows("report.events"):
         if row["kind"] in OUTAGES:
             yield f"{in_words(row['kind'])}, {row['times']} times, at last: {row['latest']}"
 
@@ -189,46 +187,44 @@ def _summary(seen: Material) -> Section:
         number("evaluations", "evaluations", count), number("evaluator s", "evaluator_s", seconds),
         number("US dollars", "cost_usd", dollars), text("made by", "mutator"),
     ]  # fmt: skip
-    made = table(seen, "The best kernel of each task", columns, sql.STANDINGS, empty="Nothing was asked for yet.")
+    made = table(seen, "The best kernel of each task", columns, "report.standings", empty="Nothing was asked for yet.")
     host, config = json.loads(seen.row.get("host_json") or "{}"), seen.config
     device, machine = (config.get("device") or {}).get("name"), host.get("processor")
     shown = {
         "strategy": config.get("strategy"), "target": config.get("target"), "workloads": config.get("workload_set"),
         "device": device, "GPUs": ", ".join(host.get("gpus", ())),
         "machine": None if machine and machine in (device or "") else machine,
-        "used": used(spent(seen.rows(sql.USED)[0]), config.get("budget") or {}),
+        "used": used(spent(seen.rows("health.use")[0]), config.get("budget") or {}),
         "models": ", ".join((config.get("llm") or {}).get("models", ())), "seed": config.get("seed"),
         "began": f"{seen.row['created_at']:%Y-%m-%d %H:%M %Z}" if seen.row else None,
         "kernel-evo": seen.row.get("engine_version"),
     }  # fmt: skip
     items = [f"{name}: {value}" for name, value in shown.items() if value not in (None, "")]
-    listing = Listing(
-        "Every setting", json.dumps(config, indent=2), query=Query(seen.run, "select config_json from runs")
-    )
+    listing = Listing("Every setting", json.dumps(config, indent=2), query=seen.query("report.config"))
     return Section("Summary", [made, Words(items=items), listing], "summary")
 
 
 def _attention(seen: Material) -> Iterator[Block]:
     found = [*attention(seen)]
     yield Words(items=found) if found else Words("Nothing.")
-    if seen.rows(sql.QUARANTINED):
+    if seen.rows("report.quarantined"):
         columns = [
             text("task", "task"), kernel(), text("mutator", "mutator"), text("author", "author", code=True),
             text("message", "message", code=True), text("when", "judged_at"),
         ]  # fmt: skip
-        yield table(seen, "Kernels in quarantine: too fast or too odd to be believed", columns, sql.QUARANTINED)
+        yield table(seen, "Kernels in quarantine: too fast or too odd to be believed", columns, "report.quarantined")
     columns = [
         text("event", "kind"), text("task", "task"), number("times", "times", count), text("latest", "latest_at"),
         text("what the latest says", "latest", code=True),
     ]  # fmt: skip
-    yield table(seen, "Alarms and other events", columns, sql.EVENTS, folded=True, empty="There are none.")
+    yield table(seen, "Alarms and other events", columns, "report.events", folded=True, empty="There are none.")
 
 
 def _progress(seen: Material) -> Section:
     leaders: dict[str, list[Row]] = {}
-    for row in seen.rows(sql.PROGRESS):
+    for row in seen.rows("report.progress"):
         leaders.setdefault(row["task"], []).append(row)
-    ends = {row["task"]: row for row in seen.rows(sql.ENDS)}
+    ends = {row["task"]: row for row in seen.rows("report.ends")}
     kinds = ("evaluation", "elapsed_s") if len(leaders) <= MOST_DRAWN else ("evaluation",)
     drawn = [progress_figure(task, rows, ends[task], kind) for task, rows in leaders.items() for kind in kinds]
     blocks: list[Block] = [Words(
@@ -244,7 +240,7 @@ def _progress(seen: Material) -> Section:
         kernel(), number("speedup", "best_speedup", ratio), bounds("95 %", "speedup_low", "speedup_high"), level(),
         *makers(), text("author", "author", code=True),
     ]  # fmt: skip
-    blocks.append(table(seen, "Leaders", columns, sql.PROGRESS, empty="No kernel was correct yet."))
+    blocks.append(table(seen, "Leaders", columns, "report.progress", empty="No kernel was correct yet."))
     pauses = [
         text("task", "task"), number("best", "best_speedup", ratio), number("improvements", "improvements", count),
         number("evaluations since", "evaluations_since", count), number("seconds since", "seconds_since", seconds),
@@ -273,8 +269,8 @@ def _lineage(seen: Material, each: Descent, folds: Folds) -> Iterator[Block]:
         number("generation", "generation", count), kernel(), *makers(), text("author", "author", code=True),
         text("status", "status"), *speedups(),
     ]  # fmt: skip
-    parents = [kernel_id for task, kernel_id in path if task == each.task][:-1]
-    ancestors, siblings = (Query(seen.run, text) for text in texts(each.task, each.kernel_id, parents))
+    ancestors = seen.query("report.ancestors", task=each.task, kernel=each.kernel_id)
+    siblings = seen.query("report.siblings", **siblings_of(each.task, each.path))
     rows = [vars(step) for step in each.path]
     yield cut(f"From the first ancestor to the best of {each.task}", columns, rows, ancestors)
     yield from (folds[key] for key in reversed(path) if key in folds)
@@ -282,13 +278,13 @@ def _lineage(seen: Material, each: Descent, folds: Folds) -> Iterator[Block]:
         yield cut("All ancestors, through both parents of crossovers", columns, each.ancestors, ancestors, folded=True)
     if each.siblings:
         own = [kernel("parent", "parent_id"), kernel(), *makers(), text("status", "status"), *speedups()]
-        caption = f"Siblings along the way: the fastest {sql.SIBLINGS} children of each"
+        caption = f"Siblings along the way: the fastest {SIBLINGS} children of each"
         yield cut(caption, own, each.siblings, siblings, folded=True)
 
 
 def _archive(seen: Material, folds: Folds) -> Section:
     cells: dict[str, list[Row]] = {}
-    for row in seen.rows(sql.ELITES):
+    for row in seen.rows("report.elites"):
         cells.setdefault(row["task"], []).append(row)
     blocks: list[Block] = [Words(
         "Cells of the behaviour space, read off what the compiler made: how memory is read and what computes, how "
@@ -298,7 +294,7 @@ def _archive(seen: Material, folds: Folds) -> Section:
     if drawn := [map_figure(task, rows) for task, rows in [*cells.items()][:MOST_DRAWN]]:
         blocks.append(Figures({}, drawn))
     columns = [text("task", "task"), text("cell", "cell", code=True), kernel(), *speedups(), *makers()]
-    blocks.append(table(seen, "The best kernel of each cell", columns, sql.ELITES, empty="No cell is filled yet."))
+    blocks.append(table(seen, "The best kernel of each cell", columns, "report.elites", empty="No cell is filled yet."))
     told = {(step.task, step.kernel_id) for each in seen.lineages for step in each.path}
     others = [fold for key, fold in folds.items() if key not in told]
     if others:
@@ -309,7 +305,7 @@ def _archive(seen: Material, folds: Folds) -> Section:
 def _roofline(seen: Material) -> Section:
     limits, drawn, rows = stored_peaks(seen.config), [], []
     timed: dict[str, list[Row]] = {}
-    for row in seen.rows(sql.ROOFLINE):
+    for row in seen.rows("report.roofline"):
         timed.setdefault(row["task"], []).append(row)
     named = {name.rstrip("/").rpartition("/")[2]: name for name in seen.config.get("operators", ())}
     for task, timings in timed.items():
@@ -334,7 +330,7 @@ def _roofline(seen: Material) -> Section:
     if drawn:
         blocks.append(Figures({"best (dots)": 0, "naive (crosses)": 1}, drawn[:MOST_DRAWN]))
     empty = "No kernel was timed, or its operator is not on this machine."
-    query = seen.query(sql.ROOFLINE)
+    query = seen.query("report.roofline")
     blocks.append(cut("Best and naive kernels below the roof", columns, rows, query, empty=empty))
     return Section("Roofline", blocks, "roofline")
 
@@ -355,7 +351,7 @@ def _failures(seen: Material) -> Section:
         for row in seen.rows("repeated_failures")[:MOST_EXAMPLES]
     ]  # fmt: skip
     return Section("Failures", [
-        table(seen, "By kind", columns, sql.FAILURES, empty="Nothing failed."),
+        table(seen, "By kind", columns, "report.failures", empty="Nothing failed."),
         table(seen, "Failures that repeat; N stands for numbers", repeated, "repeated_failures", empty="None repeats."),
         *([Fold("Examples of those", examples)] if examples else []),
     ], "failures")  # fmt: skip
@@ -426,8 +422,8 @@ def _spent(seen: Material) -> Section:
         number("US dollars", "cost_usd", dollars),
     ]  # fmt: skip
     return Section("Sessions, money and time", [
-        table(seen, "Sessions", sat, SESSIONS, empty="No session began yet."),
-        table(seen, "Language models", paid, sql.COSTS, empty="No model was called."),
+        table(seen, "Sessions", sat, "status.sessions", empty="No session began yet."),
+        table(seen, "Language models", paid, "report.costs", empty="No model was called."),
         table(seen, "Where time went; activities overlap", lost, "lost_time", empty="Nothing took time yet."),
         table(seen, "What known programs saved", saved, "duplicates", folded=True),
     ], "spent")  # fmt: skip

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from evo.api import Ancestor, Run, StoredKernel, principal_chain
-from evo.report import run_sql as sql
 from evo.report.document import Query
-from evo.report.status import SESSIONS
+from evo.report.status import open_questions
+from evo.store.reads import Value, filled
 from fitness.profiling.roofline import Peaks, roofline
 from fitness.targets import device_info, peaks
 from operators.catalog import load
@@ -24,10 +24,14 @@ NAMED = (
     "repeated_failures",
 )  # fmt: skip
 """Worked queries that it shows whole."""
-TEXTS = (
-    sql.STANDINGS, sql.PROGRESS, sql.ENDS, sql.ELITES, sql.FAILURES, sql.COSTS, sql.QUARANTINED, sql.EVENTS, sql.FAULTS,
-    sql.ENDINGS, sql.ROOFLINE, sql.USED, SESSIONS,
+SHOWN = (
+    "report.standings", "report.progress", "report.ends", "report.elites", "report.failures", "report.costs",
+    "report.quarantined", "report.events", "report.roofline", "status.problems", "status.sessions", "health.endings",
+    "health.use",
 )  # fmt: skip
+"""The engine's own queries whose answers it shows; see `evo.store.reads`."""
+SIBLINGS = 12
+"""Children of each parent on the way to a champion, the fastest first."""
 MOST_KERNELS = 200
 """Kernels that a report has all about; champions come first, then their lineages, then elites."""
 MOST_SIBLINGS = 30
@@ -60,7 +64,7 @@ class Material:
     questions: int
     """Number of questions that wait for answers from outside."""
     answers: Mapping[str, Sequence[Row]]
-    """To queries, by their text or their name."""
+    """To queries, by their name."""
     lineages: Sequence[Descent]
     kernels: Mapping[tuple[str, str], StoredKernel]
     """By task and id, the most important ones first."""
@@ -69,53 +73,53 @@ class Material:
     calls: Mapping[tuple[str, str], Sequence[Row]] = field(default_factory=dict)
     """Questions to models that led to a kernel, by its task and id."""
 
-    def rows(self, query: str) -> Sequence[Row]:
-        """The answer to a query, or to a worked one by its name."""
-        return self.answers[query]
+    def rows(self, name: str) -> Sequence[Row]:
+        """The answer to a query, a worked one or one of the engine's own."""
+        return self.answers[name]
 
-    def query(self, text: str) -> Query:
+    def query(self, name: str, **values: Value) -> Query:
         """A query as the report prints it."""
-        known = Query(self.run, text, len(self.answers.get(text, ())))
-        return replace(known, name=text) if text in NAMED else known
+        known = Query(self.run, "" if name in NAMED else filled(name, **values), len(self.answers.get(name, ())))
+        return replace(known, name=name) if name in NAMED else known
 
     @property
     def champions(self) -> list[Row]:
         """Standings of tasks that have a correct kernel."""
-        return [row for row in self.rows(sql.STANDINGS) if row["kernel_id"]]
+        return [row for row in self.rows("report.standings") if row["kernel_id"]]
 
 
 def material(run: Run) -> Material:
     """Read what a report of the run says. It raises UserError."""
     is_running = run.is_running
     with run:
-        answers: dict[str, list[Row]] = {text: run.sql(text).to_pylist() for text in TEXTS}
+        answers = {name: run.rows(name) for name in SHOWN}
         answers |= {name: run.query(name).to_pylist() for name in NAMED}
-        begun = run.sql("select * from runs limit 1").to_pylist()
-        lineages = [*_lineages(run, answers[sql.STANDINGS])]
-        wanted = [*dict.fromkeys(_wanted(lineages, answers[sql.ELITES]))]
+        row = run.row
+        lineages = [*_lineages(run, answers["report.standings"])]
+        wanted = [*dict.fromkeys(_wanted(lineages, answers["report.elites"]))]
         kernels = dict(_kernels(run, wanted[:MOST_KERNELS]))
         return Material(
-            str(run.folder), is_running, begun[0] if begun else {},
-            json.loads(begun[0]["config_json"]) if begun else {},
-            run.sql("select count(*) as n from questions").to_pylist()[0]["n"], answers, lineages, kernels,
-            len(wanted) - len(kernels), _calls(run, kernels),
+            str(run.folder), is_running, row, json.loads(row["config_json"]) if row else {}, open_questions(run),
+            answers, lineages, kernels, len(wanted) - len(kernels), _calls(run, kernels),
         )  # fmt: skip
 
 
 def _lineages(run: Run, standings: Sequence[Row]) -> Iterator[Descent]:
     champions = [(row["task"], row["kernel_id"]) for row in standings if row["kernel_id"]]
     for place, (task, kernel_id) in enumerate(champions):
-        path = principal_chain(run.lineage(kernel_id, task), (task, kernel_id))
-        asked = []
+        found = run.lineage(kernel_id, task)
+        path = principal_chain(found, (task, kernel_id))
         if place < MOST_SIBLINGS:
-            parents = [each.kernel_id for each in path if each.task == task][:-1]
-            asked = [run.sql(text).to_pylist() for text in texts(task, kernel_id, parents)]
-        yield Descent(task, kernel_id, path, *(asked or ((), ())))
+            siblings = run.rows("report.siblings", **siblings_of(task, path))
+            yield Descent(task, kernel_id, path, [vars(each) for each in found], siblings)
+        else:
+            yield Descent(task, kernel_id, path, (), ())
 
 
-def texts(task: str, kernel_id: str, parents: Sequence[str]) -> tuple[str, str]:
-    """The queries for all ancestors of a champion, and for the children of these."""
-    return sql.ancestors(task, kernel_id), sql.siblings(task, [*parents] or [kernel_id])
+def siblings_of(task: str, path: Sequence[Ancestor]) -> dict[str, Any]:
+    """The parameters of the query for the children of a champion's ancestors; of a first ancestor its own."""
+    parents = [each.kernel_id for each in path if each.task == task]
+    return {"task": task, "parents": parents[:-1] or parents, "most": SIBLINGS}
 
 
 def _wanted(lineages: Sequence[Descent], elites: Sequence[Row]) -> Iterator[tuple[str, str]]:
@@ -142,7 +146,7 @@ def _kernels(run: Run, wanted: Iterable[tuple[str, str]]) -> Iterator[tuple[tupl
 
 def _calls(run: Run, kernels: Iterable[tuple[str, str]]) -> dict[tuple[str, str], list[Row]]:
     found: dict[tuple[str, str], list[Row]] = {key: [] for key in kernels}
-    for row in run.sql(sql.CALLS, {"ids": [kernel_id for _, kernel_id in found]}).to_pylist() if found else ():
+    for row in run.rows("report.calls", ids=[kernel_id for _, kernel_id in found]) if found else ():
         if (key := (row["task"], row["kernel_id"])) in found:
             found[key].append(row)
     return found
@@ -164,7 +168,7 @@ def stored_peaks(config: Mapping[str, Any]) -> Peaks | None:
 
 
 def placed(task: str, timings: Sequence[Row], names: Mapping[str, str], limits: Peaks | None) -> list[Row]:
-    """Each workload of one task's best kernel below the roof; `timings` are rows of `run_sql.ROOFLINE`.
+    """Each workload of one task's best kernel below the roof; `timings` are rows of `report.roofline`.
 
     `names` are operators' folders by their names. A workload is left out where its costs cannot be known without its
     data, as is a task whose operator is not here.

@@ -10,7 +10,6 @@ from shlex import quote
 from typing import Any
 
 from evo.api import StoredKernel, Verdict
-from evo.report import run_sql as sql
 from evo.report.document import (
     Block,
     Fold,
@@ -25,7 +24,7 @@ from evo.report.document import (
 )
 from evo.report.run_data import Material, Row
 from evo.report.terminal import Field, Fitted
-from evo.store.several import literal
+from evo.store.reads import Value, filled
 from fitness import words
 from fitness.evaluation import Timing, interval95
 from fitness.words import digits, in_words, interval, ratio, speedup, time_us
@@ -71,7 +70,7 @@ def kernel_folds(seen: Material) -> dict[tuple[str, str], Fold]:
 
 def kernel_fold(seen: Material, kernel: StoredKernel, room: Room) -> Fold:
     """All about one kernel."""
-    whole = f"evo sql {quote(seen.run)} {quote(f'select source from kernels where kernel_id = {literal(kernel.id)}')}"
+    whole = _asking(seen, "report.source", kernel=kernel.id)
     blocks: list[Block] = [Words(items=[*_told(kernel)])]
     if kernel.verdict:
         blocks += _verdict(seen, kernel, kernel.verdict)
@@ -82,6 +81,11 @@ def kernel_fold(seen: Material, kernel: StoredKernel, room: Room) -> Fold:
     for call in seen.calls.get((kernel.task, kernel.id), ()):
         blocks += _call(seen, call, room)
     return Fold(title(kernel), blocks, anchor(kernel.task, kernel.id))
+
+
+def _asking(seen: Material, query: str, **values: Value) -> str:
+    """The command for what the report has no room for."""
+    return f"evo sql {quote(seen.run)} {quote(filled(query, **values))}"
 
 
 def title(kernel: StoredKernel) -> str:
@@ -139,7 +143,7 @@ def _verdict(seen: Material, kernel: StoredKernel, verdict: Verdict) -> Iterator
             bounds("95 %", "library_low", "library_high"),
         ]  # fmt: skip
     if rows:
-        query = Query(seen.run, sql.timings(kernel.task, kernel.id), len(rows))
+        query = Query(seen.run, filled("report.timings", task=kernel.task, kernel=kernel.id), len(rows))
         yield Table("Verdict, workload by workload", columns, rows, query)
     if worst := sorted(verdict.errors, key=lambda each: -each.max_ratio)[:MOST_CHECKS]:
         checks = [
@@ -184,15 +188,13 @@ def _metrics(kernel: StoredKernel) -> Iterator[Block]:
 
 def _call(seen: Material, call: Row, room: Room) -> Iterator[Block]:
     who = f"{call['model']}{' for ' + call['role'] if call['role'] else ''}"
-    where = f"where call_id = {literal(call['call_id'])}"
-
-    def whole(column: str) -> str:
-        return f"evo sql {quote(seen.run)} {quote(f'select {column} from llm_calls {where}')} --format csv"
-
+    prompt, answer = (
+        f"{_asking(seen, name, call=call['call_id'])} --format csv" for name in ("report.prompt", "report.answer")
+    )
     asked = _conversation(json.loads(call["messages_json"]))
-    yield Listing(f"Prompt to {who}", room.cut(asked, MOST_PROMPT, whole("messages_json")))
+    yield Listing(f"Prompt to {who}", room.cut(asked, MOST_PROMPT, prompt))
     if call["answer"]:
-        yield Listing(f"Answer of {who}", room.cut(call["answer"], MOST_PROMPT, whole("answer")))
+        yield Listing(f"Answer of {who}", room.cut(call["answer"], MOST_PROMPT, answer))
 
 
 def _conversation(messages: Sequence[Any]) -> str:

@@ -27,6 +27,7 @@ from pathlib import Path
 from socketserver import TCPServer
 from typing import Any, Literal, Protocol
 
+from evo.api import Run
 from evo.folders import DATABASE
 from evo.report.document import Document
 from evo.report.health import Health, health
@@ -111,7 +112,7 @@ def made(folder: Path, wish: Wish) -> Made:
     from evo.report.run import report_page
 
     try:
-        found = health(folder)
+        found = health(Run(folder))
         if wish == "health":
             return Made(found)
         state, before_s = str(time.time_ns()), time.process_time()

@@ -6,14 +6,11 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
+from evo.api import Row, Run
 from evo.individual import NO_CHILD, new_programs
 from evo.report.terminal import duration, usd
-from evo.rows import NO_LIBRARY, TASK_FAILED
-from evo.store import has_writer, query
-from evo.store.several import literal
 from fitness.evaluation import Level, Status, called, interval95, named
 
 NO_FAILURES = (Status.CORRECT.value, Status.SLOWER.value)
@@ -80,13 +77,11 @@ class TaskSummary(Standing):
     """Why the library was not timed beside the best kernel."""
 
 
-def summary(folder: Path) -> list[TaskSummary]:
+def summary(run: Run) -> list[TaskSummary]:
     """Every task of the run, in the order of its configuration."""
-    tasks = query(folder, "select task, min(seq) as first from asks group by task order by first").to_pylist()
-    best, faults, statuses = standings(folder), problems(folder), _statuses(folder)
+    best, faults, statuses = standings(run), problems(run), _statuses(run)
     found = []
-    for row in tasks:
-        task = row["task"]
+    for task in run.tasks:
         counts = statuses.get(task, {})
         outcomes = {s: n for s, n in counts.items() if s not in (Status.DUPLICATE.value, NO_CHILD)}
         standing, library_problem = best.get(task, (Standing(), ""))
@@ -106,18 +101,14 @@ def summary(folder: Path) -> list[TaskSummary]:
     return found
 
 
-def standings(folder: Path) -> dict[str, tuple[Standing, str]]:
+def standings(run: Run) -> dict[str, tuple[Standing, str]]:
     """The standing of each task's best kernel, by task, and why its library was not timed where that is known."""
-    lacks = _lacks(folder)
-    timings, library = (
-        _rows_by(folder, "evaluation_id", f"select t.* from {name} t join best using (evaluation_id)")
-        for name in ("timings", "library_timings")
-    )
+    lacks = {row["evaluation_id"]: row["reason"] for row in run.rows("status.lacks")}
+    timings, library = (_by(run.rows(name), "evaluation_id") for name in ("status.timings", "status.library_timings"))
     found = {}
-    for row in query(folder, "select * from best").to_pylist():
-        key, task = row["evaluation_id"], row["task"]
-        made = standing(row, timings.get(key, ()), library.get(key, ()))
-        found[task] = made, lacks.get(key, "")
+    for row in run.rows("status.best"):
+        key = row["evaluation_id"]
+        found[row["task"]] = standing(row, timings.get(key, ()), library.get(key, ())), lacks.get(key, "")
     return found
 
 
@@ -155,40 +146,23 @@ def standing(
     )
 
 
-def problems(folder: Path) -> dict[str, str]:
+def problems(run: Run) -> dict[str, str]:
     """Why tasks could not go on in the latest session, by task."""
-    rows = query(
-        folder,
-        f"""
-        select task, arg_max(detail_json, rowid) as detail_json from events
-        where kind = '{TASK_FAILED}'
-          and rowid > (select coalesce(max(rowid), -1) from events where kind = 'session')
-        group by task
-        """,
-    ).to_pylist()
-    return {row["task"]: json.loads(row["detail_json"])["reason"] for row in rows}
+    return {row["task"]: json.loads(row["detail_json"])["reason"] for row in run.rows("status.problems")}
 
 
-def _lacks(folder: Path) -> dict[str, str]:
-    """Why a library was not timed, by the id of the best kernel's evaluation."""
-    rows = query(folder, f"select detail_json from events where kind = '{NO_LIBRARY}'").to_pylist()
-    details = [json.loads(row["detail_json"]) for row in rows]
-    return {detail["evaluation_id"]: detail["reason"] for detail in details}
-
-
-def _statuses(folder: Path) -> dict[str, dict[str, int]]:
+def _statuses(run: Run) -> dict[str, dict[str, int]]:
     """By task, how many requests ended in which status, the most frequent first."""
-    sql = "select task, status, count(*) as n from tells group by task, status order by n desc, status"
-    found: dict[str, dict[str, int]] = {}
-    for row in query(folder, sql).to_pylist():
-        found.setdefault(row["task"], {})[row["status"]] = row["n"]
-    return found
+    return {
+        task: {row["status"]: row["n"] for row in rows}
+        for task, rows in _by(run.rows("status.statuses"), "task").items()
+    }
 
 
-def _rows_by(folder: Path, column: str, sql: str) -> dict[str, list[dict[str, Any]]]:
-    """The rows of a query, by what stands in one of its columns: one look into the store, however many tasks."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for row in query(folder, sql).to_pylist():
+def _by(rows: Iterable[Row], column: str) -> dict[str, list[Row]]:
+    """The rows by what stands in one of their columns: one look into the store, however many tasks."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
         found.setdefault(row[column], []).append(row)
     return found
 
@@ -237,9 +211,9 @@ class Outage:
     error: str
 
 
-def model_costs(folder: Path) -> ModelCosts | None:
+def model_costs(run: Run) -> ModelCosts | None:
     """The cost of a run's language models; None where none was called."""
-    models = query(folder, "select * from cost").to_pylist()
+    models = run.rows("status.cost")
     if not models:
         return None
 
@@ -258,116 +232,34 @@ def model_costs(folder: Path) -> ModelCosts | None:
         likely_lost_tokens=total("likely_lost_tokens"),
         likely_lost_usd=total("likely_lost_usd"),
         doubted=total("doubted_calls"),
-        out=outages(folder),
+        out=outages(run),
     )
 
 
-def outages(folder: Path) -> tuple[Outage, ...]:
+def outages(run: Run) -> tuple[Outage, ...]:
     """Models that were put aside and have not answered since."""
-    rows = query(
-        folder,
-        """
-        with events as (
-            select created_at, detail_json->>'model' as model, detail_json->>'error' as error
-            from events where kind = 'model_out'
-        ),
-        outs as (
-            select model, max(created_at) as since, arg_max(error, created_at) as error from events group by model
-        )
-        select model, strftime(since at time zone 'UTC', '%Y-%m-%dT%H:%M:%SZ') as since, error
-        from outs
-        where not exists (
-            select 1 from llm_calls as c
-            where c.model = outs.model and c.created_at > since and c.status not in ('failed', 'unavailable')
-        )
-        order by model
-        """,
-    ).to_pylist()
-    return tuple(Outage(**row) for row in rows)
+    return tuple(Outage(**row) for row in run.rows("status.outages"))
 
 
-def last_changes(folder: Path) -> dict[str, float]:
+def last_changes(run: Run) -> dict[str, float]:
     """By task, when its best kernel got the verdict that counts, in seconds since 1970."""
-    sql = "select b.task, epoch(e.created_at) as at from best as b join evaluations as e using (evaluation_id)"
-    return {row["task"]: row["at"] for row in query(folder, sql).to_pylist()}
+    return {row["task"]: row["at"] for row in run.rows("status.last_changes")}
 
 
-def open_questions(folder: Path) -> int:
+def open_questions(run: Run) -> int:
     """The number of questions of a run that wait for answers from outside."""
-    return int(query(folder, "select count(*) as n from questions").column("n")[0].as_py())
+    (row,) = run.rows("status.questions")
+    return int(row["n"])
 
 
-def ancestry(folder: Path, task: str, kernel_id: str, *, principal: bool = False) -> list[dict[str, Any]]:
-    """A kernel and all its ancestors, or (`principal`) those along principal parents; parents before children."""
-    found: list[dict[str, Any]] = query(
-        folder,
-        "select task, generation, kernel_id, parents, source_task, mutator, author, description, status, level,"
-        " flagged, speedup"
-        f" from ancestors({literal(task)}, {literal(kernel_id)}) order by generation, created_at",
-    ).to_pylist()
-    if not principal:
-        return found
-    known, wanted, chain = {(row["task"], row["kernel_id"]): row for row in found}, (task, kernel_id), []
-    while row := known.pop(wanted, None):
-        chain.append(row)
-        wanted = row["source_task"] or row["task"], next(iter(row["parents"]), "")
-    return chain[::-1]
-
-
-def tasks_of(folder: Path, kernel_id: str) -> list[str]:
-    """The tasks that a kernel was proposed in, in their order."""
-    rows = query(folder, f"select task from individuals where kernel_id = {literal(kernel_id)} order by created_at")
-    tasks: list[str] = rows.column("task").to_pylist()
-    return tasks
-
-
-def kernel(folder: Path, prefix: str) -> dict[str, Any] | None:
-    """The stored kernel whose id begins so; None if there is none or more than one."""
-    rows = query(folder, f"select * from kernels where starts_with(kernel_id, {literal(prefix)}) limit 2").to_pylist()
-    return rows[0] if len(rows) == 1 else None
-
-
-def best_kernels(folder: Path) -> list[dict[str, Any]]:
+def best_kernels(run: Run) -> list[Row]:
     """The best kernel of every task, with its source and tunables."""
-    rows: list[dict[str, Any]] = query(
-        folder,
-        "select b.*, k.source, k.values_json, k.target from best b join kernels k using (kernel_id) order by task",
-    ).to_pylist()
-    for row in rows:
-        row["values"] = json.loads(row.pop("values_json"))
-    return rows
+    rows = run.rows("kernels.best_files", task="")
+    return [{**row, "values": json.loads(row.pop("values_json"))} for row in rows]
 
 
 SHOWN = 5
 """Sessions that a status names, the latest."""
-SESSIONS = """with marks as (
-    select rowid as place, kind, epoch(created_at) as moment, detail_json->>'reason' as reason
-    from events where kind in ('session', 'finished', 'stopped', 'failed')
-),
-sessions as (
-    select place, moment as began, lead(place, 1, 9e18::bigint) over (order by place) as next_place,
-        lead(moment, 1, 'infinity'::double) over (order by place) as next
-    from marks where kind = 'session'
-),
-signs as (
-    select epoch(created_at) as moment from events
-    union all select epoch(created_at) from asks union all select epoch(created_at) from tells
-)
-select
-    strftime(to_timestamp(s.began) at time zone 'UTC', '%Y-%m-%dT%H:%M:%SZ') as began,
-    -- None is within it where the machine's clock was set back.
-    coalesce((select max(moment) from signs where moment >= s.began and moment < s.next) - s.began, 0) as took_s,
-    (select arg_max(kind, place) from marks where place > s.place and place < s.next_place) as ended,
-    coalesce((
-        select arg_max(reason, place) from marks where place > s.place and place < s.next_place
-    ), '') as reason,
-    (select count(distinct (task, kernel_id)) from evaluations where status <> 'duplicate'
-        and epoch(created_at) >= s.began and epoch(created_at) < s.next) as judged,
-    (select count(*) from best join evaluations as e using (evaluation_id) where best.log_speedup > 0
-        and epoch(e.created_at) >= s.began and epoch(e.created_at) < s.next) as leaders,
-    (select coalesce(sum(cost_usd), 0) from llm_calls
-        where epoch(created_at) >= s.began and epoch(created_at) < s.next) as cost_usd
-from sessions as s order by s.place"""
 
 
 @dataclass(frozen=True)
@@ -394,13 +286,13 @@ class Sitting:
         return f"{self.began}, {duration(self.took_s)}: {found}; {ending or 'its process ended without a word'}"
 
 
-def sessions(folder: Path) -> list[Sitting]:
-    """The sessions of the run in `folder`, the oldest first."""
-    return [Sitting(**row) for row in query(folder, SESSIONS).to_pylist()]
+def sessions(run: Run) -> list[Sitting]:
+    """The sessions of the run, the oldest first."""
+    return [Sitting(**row) for row in run.rows("status.sessions")]
 
 
-def session_lines(folder: Path) -> list[str]:
+def session_lines(run: Run) -> list[str]:
     """The latest sessions that have ended, as lines."""
-    found = sessions(folder)
-    ended = found[:-1] if found and found[-1].ended is None and has_writer(folder) else found
+    found = sessions(run)
+    ended = found[:-1] if found and found[-1].ended is None and run.is_running else found
     return [sitting.line for sitting in ended[-SHOWN:]]

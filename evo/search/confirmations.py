@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable
 
 from evo import rows as records
 from evo.budget import RunClock
-from evo.rows import Journal, Row, Rows
-from evo.search.task import Parents, TaskState
+from evo.rows import Row
+from evo.search.history import History
+from evo.search.task import TaskState
 from evo.search.verdicts import Verdicts
 from evo.workers.pool import Pool, Undone
 from fitness.evaluation import Level
@@ -38,25 +39,16 @@ class Confirmations:
 
     def __init__(
         self,
-        states: Mapping[Task, TaskState],
-        store: Journal,
-        pool: Pool,
+        history: History,
         verdicts: Verdicts,
-        parents: Parents,
+        pool: Pool,
         clock: RunClock,
-        *,
-        commit: Callable[[Rows], Awaitable[None]],
-        give_up: Callable[[TaskState, str], Awaitable[None]],
     ) -> None:
-        """`give_up` hears of a task whose operator turns out to be at fault, and why."""
-        self._states = states
-        self._store = store
-        self._pool = pool
+        self._history = history
+        self._states = history.states
         self._verdicts = verdicts
-        self._parents = parents
+        self._pool = pool
         self._clock = clock
-        self._commit = commit
-        self._give_up = give_up
         self._queue: deque[tuple[TaskState, int]] = deque()
         """Tasks whose leader is to be confirmed, each with how often that was tried."""
         self._running: list[str] = []
@@ -122,7 +114,7 @@ class Confirmations:
                 if await self._confirm_leader(state, f"{place}.{attempt}") and attempt + 1 < ATTEMPTS:
                     self._queue.append((state, attempt + 1))  # after those of other tasks
             except OperatorError as error:
-                await self._give_up(state, str(error))
+                await self._history.fail(state, str(error))
             except Undone:  # it stays unconfirmed, as for want of time
                 continue
             finally:
@@ -143,11 +135,12 @@ class Confirmations:
         """Give the leader of a task a confirmation; whether another one leads since then."""
         if not (leader := self._unconfirmed(state.task)):
             return False
-        kernel = self._parents.find((leader["kernel_id"], ""), baseline=state.baseline).kernel
+        kernel = self._history.parents.find((leader["kernel_id"], ""), baseline=state.baseline).kernel
         last = await self._verdicts.confirm(state.task, kernel)
         state.confirm(kernel.id, last.stage_ms.get("confirm", 0.0) / 1e3 if last.correct else 0.0)
         name = f"{state.task}/final/{place}"
-        await self._commit(records.evaluation_rows(last, evaluation_id=name, request_id=None, at=self._clock.now()))
+        rows = records.evaluation_rows(last, evaluation_id=name, request_id=None, at=self._history.now())
+        await self._history.commit(rows)
         return bool(self._unconfirmed(state.task))
 
     def _unconfirmed(self, task: Task) -> Row | None:
@@ -157,7 +150,7 @@ class Confirmations:
     def _leaders(self, task: Task | None = None) -> list[Row]:
         """The fastest kernel of every task, or of this one, as it stands now."""
         sql = "select task, kernel_id, level, log_speedup from best"
-        rows: list[Row] = self._store.rows(
+        rows: list[Row] = self._history.store.rows(
             f"{sql} where task = ?" if task else sql, [str(task)] if task else []
         ).to_pylist()
         return rows

@@ -13,19 +13,16 @@ from contextlib import nullcontext
 from typing import Any
 
 from evo import rows as records
-from evo.budget import CLOSING_S, TICK_S, Budget, Patience, RunClock
+from evo.budget import CLOSING_S, Budget, Patience, RunClock
 from evo.config import RunConfig
-from evo.individual import Individual
 from evo.rows import Journal, Rows
-from evo.search.confirmations import Confirmations
+from evo.search.evaluator import Evaluator
 from evo.search.execution import Execution, RunBenches
 from evo.search.history import Done, History
-from evo.search.models import Questions, interrupted_calls, open_client, restore_spending
-from evo.search.outside import Arrivals
-from evo.search.schedule import Admission, DraftJudgings, Errand, InFlight, Postponed
-from evo.search.task import Outstanding, TaskState, task_states, verdict_s
-from evo.search.verdicts import Profiles, TakenProfile, Verdicts
-from evo.search.watchdog import Standstill, Watchdog
+from evo.search.models import Models
+from evo.search.schedule import Scheduler
+from evo.search.task import Outstanding, TakenProfile, TaskState, task_states
+from evo.search.watchdog import Watchdog
 from evo.strategies.base import Strategy
 from evo.strategies.tuning import LAST_TRIALS
 from evo.workbench.recorded import StoredToolCalls
@@ -34,19 +31,6 @@ from mutators.base import Client, Kind, OutOfBudget
 from mutators.registry import asks_model
 from operators.definition.spec import Operator, Task
 from operators.errors import DiskError, OperatorError, machine_error
-
-
-def ask_last_trials(states: Iterable[TaskState], history: History) -> tuple[list[Errand], Rows]:
-    """Ask each strategy that has nothing under way for its next trial; return what is to be committed too."""
-    asked: list[Errand] = []
-    rows: list[Rows] = []
-    for state in states:
-        if not state.fault and not state.in_flight:
-            found, written = history.ask(state, LAST_TRIALS)
-            asked += [Errand(state, *each) for each in found]
-            rows.append(written)
-    return asked, records.join(*rows)
-
 
 STOPPED, CONFIRMED = "stopped", "confirmed"
 WAITS, FAULTY = "waits for", "no task can be judged"
@@ -86,7 +70,6 @@ class Search:
         any run needs.
         """
         self.config = config
-        self.store = store
         self.pool = pool
         self.budget = Budget({} if only_confirm else dict(config.budget), counts_lost=config.cell is None)
         self.states = task_states(config, make_strategy)
@@ -94,45 +77,27 @@ class Search:
         self.phase = "starting"
         limit_s = self.budget.limits.get("wall_s", math.inf)
         self.clock = RunClock(now, limit_s=limit_s, began=began, closing_s=CLOSING_S[config.target] + closing_s)
-        own = open_client(config.llm, store, self.budget.spending, say) if config.llm and client is None else None
-        self._questions = Questions(own)
-        self._patience = Patience(self.clock, say, self._note_full)
-        store.waits = self._patience.waits
-        self._verdicts = Verdicts(pool, self._commit, now, self._patience.waits)
-        self._execution = Execution(store, self._verdicts, client or own, now, check=config.check)
-        self._history = History(
-            self.states, store, self.budget, workload_set=config.workload_set, commit=self._commit, now=now
-        )
-        self._profiles = Profiles(self._verdicts, self._execution.parents, pool, waits=config.cell is not None)
-        self._confirmations = Confirmations(
-            self.states, store, pool, self._verdicts, self._execution.parents, self.clock,
-            commit=self._commit, give_up=self._give_up,
-        )  # fmt: skip
-        self._flight = InFlight()
-        self._admission = Admission(
-            self.budget, pool, self._flight, self._questions, self._profiles, llm=config.llm, tasks=len(self.states),
-            most=config.cell.under_way if config.cell else None,
-        )  # fmt: skip
-        self._arrivals = Arrivals(
-            self.states, store, self._history, client=own.outside if own else None, settings=config.llm,
-            spending=self.budget.spending, commit=self._commit, say=say, now=now,
-        )  # fmt: skip
-        self._tool_calls = StoredToolCalls(store, kernel_rows=self._execution.kernel_rows, commit=self._commit)
-        drafts = DraftJudgings(self.budget, self._admission)
-        self._execution.benches = RunBenches(
-            self._tool_calls, pool, drafts, self._tool_calls.read, now, self._patience.waits
-        )
-        self._postponed = Postponed(self._admission, self._flight)
-        self._refusal = ""
-        """Why a model could not be asked for want of budget; empty while it could."""
         self._watchdog = Watchdog(config.stall_s, now)
-        self._standstill = Standstill(
-            self._watchdog, pool, self._flight, self._questions, stall_s=config.stall_s, spawn=self._spawn,
-            commit=self._commit, say=say, now=now,
+        self.history = History(
+            self.states, store, self.budget, workload_set=config.workload_set, now=now, watchdog=self._watchdog
+        )
+        self._patience = Patience(self.clock, say, self.history.note_full)
+        store.waits = self._patience.waits
+        self.models = Models(config.llm, self.history, self.budget.spending, client=client, say=say)
+        self.evaluator = Evaluator(
+            pool, self.history, self.clock, waits=self._patience.waits, profiles_wait=config.cell is not None
+        )
+        self.scheduler = Scheduler(
+            self.budget, self.clock, self._watchdog, self.history, self.evaluator, self.models, llm=config.llm,
+            stall_s=config.stall_s, say=say, most=config.cell.under_way if config.cell else None,
         )  # fmt: skip
+        self._tool_calls = StoredToolCalls(store, kernel_rows=self.history.kernel_rows, commit=self.history.commit)
+        benches = RunBenches(self._tool_calls, pool, self.scheduler, self._tool_calls.read, now, self._patience.waits)
+        self._execution = Execution(
+            self.history, self.evaluator.verdicts, self.models.client, benches, check=config.check
+        )
         self._say = say
         self._on_change = on_change
-        self._now = now
         self._only_confirm = only_confirm
         self._wait_s = wait_s
 
@@ -143,122 +108,120 @@ class Search:
         given up too.
         """
         again, self.stopping = self.stopping, True
-        self._verdicts.stopping = True
+        self.evaluator.verdicts.stopping = True
         self._patience.over = True
-        self._questions.be_late()
-        self._flight.cancel(but=set() if again else self._questions.paid)
+        self.models.be_late()
+        self.scheduler.flight.cancel(but=set() if again else self.models.paid)
 
     async def run(self) -> str:
         """Search until the budget is used up or `stop` is called; return why the search ended."""
-        if lost := interrupted_calls(self.store, at=self._now()):
-            await self._commit({"llm_calls": lost})
-        outstanding = self._restore()
-        await self._questions.check()
-        await self._commit(records.event_rows("session", {"resumed": self._history.seq > 0}, at=self.clock.began))
-        for state in self.states.values():
-            if state.fault:
-                await self._tell_fault(state)
-        watching = asyncio.ensure_future(self._watchdog.watch(self._standstill.alarm))
+        outstanding = await self._restore()
+        await self.models.check()
+        await self.history.begin(self.clock.began)
+        watching = asyncio.ensure_future(self._watch())
         try:
-            reason = CONFIRMED if self._only_confirm else await self._loop(outstanding)
-            while not self.stopping:
-                await self._tune()
-                # A cell that waits for answers from outside will go on: its winner is of interest when it is over.
-                if not self.stopping and not (self.config.cell and self._questions.outside):
-                    await self._confirm()
-                if self._only_confirm or not self._arrivals.there:
-                    break
-                reason = await self._loop(())  # for what was told from outside meanwhile
-            reason = STOPPED if self.stopping else reason
+            reason = await self._search(outstanding)
             await self._last_answers()
         finally:
             watching.cancel()
-            await self._flight.abandon()
-            self._execution.close()
+            await self.scheduler.flight.abandon()
             gc.unfreeze()
         wall = {"reason": reason, "wall_s": self.clock.spent_s}
-        await self._commit(records.event_rows("stopped" if self.stopping else "finished", wall, at=self._now()))
+        await self.history.note("stopped" if self.stopping else "finished", wall)
         self.phase = "done"
         return reason
 
-    def _restore(self) -> list[Outstanding]:
+    async def _restore(self) -> list[Outstanding]:
         """Come to where the last session ended; return the requests that it left open."""
-        restore_spending(self.budget.spending, self.store)
-        outstanding = self._history.restore(self._recall)
-        self._execution.restore()
-        self._verdicts.resume(**self.store.rows(records.JUDGED).to_pylist()[0])
+        await self.models.restore()
+        outstanding = self.history.restore(self.evaluator.recall)
+        self.evaluator.restore()
         self.budget.charge("evaluations", self._tool_calls.restore())
-        self.clock.earlier_s = self._history.earlier_wall_s()
+        self.clock.earlier_s = self.history.earlier_wall_s()
         gc.freeze()  # what was read lives as long as the search: the collector need not look at it again and again
         return outstanding
 
-    def _recall(self, individual: Individual) -> None:
-        if individual.kernel and individual.evaluation:
-            self._verdicts.recall(individual.request.task, individual.kernel, individual.evaluation)
+    async def _search(self, outstanding: Iterable[Outstanding]) -> str:
+        """Search, tune and confirm, and once more for what was told from outside meanwhile; return why that ended."""
+        reason = CONFIRMED if self._only_confirm else await self._loop(outstanding)
+        while not self.stopping:
+            await self._tune()
+            # A cell that waits for answers from outside will go on: its winner is of interest when it is over.
+            if not self.stopping and not (self.config.cell and self.models.outside):
+                await self._confirm()
+            if self._only_confirm or not self.models.arrivals.there:
+                break
+            reason = await self._loop(())
+        return STOPPED if self.stopping else reason
 
     # --- the loop ---------------------------------------------------------------------------------------------------
 
     async def _loop(self, outstanding: Iterable[Outstanding]) -> str:
         """Search until there is a reason to end and nothing is under way; late, answers of models may be."""
         self.phase = "searching"
-        for request, bound in outstanding:
-            self._begin(Errand(self.states[request.task], request, bound))
+        for asked in outstanding:
+            self._begin(asked)
         reason = ""
         while True:
-            self.budget.set_wall(self.clock.spent_s)
-            self._postponed.add(*await self._arrivals.take())
-            left_s, confirming_s = self.clock.left_s, self._confirmations.needed_s()
-            reserved_s = confirming_s + verdict_s(self.states)
-            reason = reason or (STOPPED if self.stopping else self._refusal or self.budget.exhausted(reserved_s) or "")
-            if not reason:
-                for errand in self._postponed.ready():
-                    self._spawn(errand)
-                await self._ask()
+            self.scheduler.postpone(*await self.models.arrivals.take())
+            time_left = self.scheduler.look()
+            reason = reason or (STOPPED if self.stopping else self.scheduler.over(time_left))
+            if reason:
+                self.scheduler.run_out(time_left)
+                if self.scheduler.empty:
+                    return reason
             else:
-                self._profiles.cancel()
-                _run_out(self._flight, self._questions, self.pool, left_s, confirming_s, reserved_s)
-            late, thinking = self._questions.late, self._questions.thinking
-            given_up = thinking if late else self._questions.idle if reason else set()
-            if reason and not self._flight.tasks - given_up:
-                return reason
-            if not reason and (quiet_s := self._questions.quiet_s(self._flight.tasks, self._now())) is not None:
-                self._watchdog.moved()  # for all that it can do
-                if quiet_s >= self._wait_s:
-                    return _stuck(self.states.values(), self._questions)
-            await self._hear(await self._flight.wait(self.clock.tick_s(left_s - confirming_s)))
-            await self._standstill.tell()
+                for asked in self.scheduler.ready():
+                    self._spawn(asked)
+                await self._ask()
+                quiet_s = self.scheduler.quiet_s()
+                if quiet_s is not None and quiet_s >= self._wait_s:
+                    return _stuck(self.states.values(), self.models)
+            await self._hear(await self.scheduler.ended(time_left.left_s - time_left.confirming_s))
+            await self.scheduler.tell()
             self._on_change(self)
 
     @property
     def waits(self) -> str:
         """The event that the search waits for, in words."""
-        return self._standstill.waits
+        return self.scheduler.waits
+
+    async def _watch(self) -> None:
+        """Answer the alarms of the watchdog."""
+        async for alarm in self._watchdog.alarms():
+            stuck, detail = self.scheduler.on_alarm(alarm)
+            for asked in stuck:
+                self._spawn(asked)
+            await self.history.note(alarm, detail, moves=False)
 
     async def _tune(self) -> None:
         """Have strategies that tune at their end do so, one trial of each task at a time."""
         tunes = self.config.cell and self.config.cell.tune and not self._only_confirm
-        while tunes and not self.stopping and not self._questions.outside:
-            asked, rows = ask_last_trials(self.states.values(), self._history)
-            await self._commit(rows)
-            for errand in asked:
-                self._spawn(errand)
-            if not self._flight.tasks:
+        while tunes and not self.stopping and not self.models.outside:
+            idle = [state for state in self.states.values() if not state.fault and not state.in_flight]
+            found = [self.history.ask(state, LAST_TRIALS) for state in idle]
+            await self.history.commit(records.join(*(rows for _, rows in found)))
+            for trials, _ in found:
+                for asked in trials:
+                    self._spawn(asked)
+            if not self.scheduler.flight.tasks:
                 return
             self.phase = "tuning"
-            await self._hear(await self._flight.wait(TICK_S))
+            await self._hear(await self.scheduler.ended())
             self._on_change(self)
 
     async def _confirm(self) -> None:
         """Confirm the leaders, as far as there is time; what takes longer than the limit allows is given up."""
-        confirming = asyncio.ensure_future(self._confirmations.confirm_leaders(str(self._history.seq)))
-        self._flight.add(confirming)
-        while confirming in self._flight.tasks:
-            self.budget.set_wall(self.clock.spent_s)
-            self.phase = self._confirmations.phase
+        confirmations, flight = self.evaluator.confirmations, self.scheduler.flight
+        confirming = asyncio.ensure_future(confirmations.confirm_leaders(str(self.history.seq)))
+        flight.add(confirming)
+        while confirming in flight.tasks:
+            self.scheduler.look()
+            self.phase = confirmations.phase
             self._on_change(self)
             if self.clock.grace_s <= 0:
                 confirming.cancel()
-            await self._hear(await self._flight.wait(self.clock.tick_s(self.clock.grace_s)))
+            await self._hear(await self.scheduler.ended(self.clock.grace_s))
 
     async def _hear(self, finished: list[asyncio.Task[Any]]) -> None:
         """Deliver what has finished; of failures, the first is raised."""
@@ -268,16 +231,11 @@ class Search:
             task.result()
 
     async def _deliver(self, finished: list[Done | TakenProfile | None]) -> None:
-        arrived = [done for done in finished if done]
-        if not arrived:
-            return
-        faulty = await self._history.deliver(arrived)
-        for done in arrived:
-            if isinstance(done, Done):
-                self._flight.judging.pop(done.individual.request.id, None)
-                self._execution.remember(done)
-        for state in faulty:
-            await self._tell_fault(state)
+        if arrived := [done for done in finished if done]:
+            await self.history.deliver(arrived)
+            for done in arrived:
+                if isinstance(done, Done):
+                    self.scheduler.flight.judging.pop(done.individual.request.id, None)
 
     async def _ask(self) -> None:
         """Fill the free places, the task with the least behind it first; all that is asked is one commit.
@@ -286,119 +244,83 @@ class Search:
         """
         at_once = max(1, min(MOST_AT_ONCE, len(self.states) // (2 * self.pool.judges)))
         asleep = {task for task, state in self.states.items() if state.fault or state.idle >= IDLE_LIMIT}
-        asked: list[Errand] = []
+        begun: list[Outstanding] = []
         rows: list[Rows] = []
         waiting: Counter[Task] = Counter()
         thinking = 0
-        while self._admission.may_ask(len(asked), thinking) and len(asleep) < len(self.states):
+        while self.scheduler.may_ask(len(begun), thinking) and len(asleep) < len(self.states):
             awake = (state for task, state in self.states.items() if task not in asleep)
             state = min(awake, key=lambda state: (state.load + waiting[state.task]) // at_once)
-            found, written = self._history.ask(state, 1)
+            found, written = self.history.ask(state, 1)
             if not found:
                 asleep.add(state.task)
                 continue
             waiting[state.task] += len(found)
-            thinking += sum(asks_model(request) for request, _ in found)
-            asked += [Errand(state, *each) for each in found]
+            thinking += sum(asks_model(asked.request) for asked in found)
+            begun += found
             rows.append(written)
-        if not asked:
+        if not begun:
             return
-        await self._commit(records.join(*rows))
-        for errand in asked if not self.stopping else ():
-            self._begin(errand)
+        await self.history.commit(records.join(*rows))
+        for asked in begun if not self.stopping else ():
+            self._begin(asked)
 
-    def _begin(self, errand: Errand) -> None:
-        self._spawn(errand)
+    def _begin(self, asked: Outstanding) -> None:
+        self._spawn(asked)
         if self.config.profile != "none":
-            self._flight.add(*self._profiles.want(errand.state, errand.request, errand.bound))
+            self.scheduler.flight.add(*self.evaluator.profiles.want(asked))
 
-    def _spawn(self, errand: Errand) -> None:
-        self._flight.begin(errand, self._execute(errand))
+    def _spawn(self, asked: Outstanding) -> None:
+        self.scheduler.flight.begin(asked, self._execute(asked))
 
-    async def _execute(self, errand: Errand) -> Done | None:
+    async def _execute(self, asked: Outstanding) -> Done | None:
         """The request's fate; None leaves it open, for a session with more to spend."""
-        state, request, bound = errand.state, errand.request, errand.bound
+        request = asked.request
         if request.kind is Kind.PROFILE:
-            return await self._execution.profile(state, request, bound)
+            return await self._execution.profile(asked)
         from_model = asks_model(request)
         try:
-            with self._questions.asking() if from_model else nullcontext():
-                proposal = await self._execution.propose(state, request, bound)
+            with self.models.asking() if from_model else nullcontext():
+                proposal = await self._execution.propose(asked)
         except OutOfBudget as error:
-            self._refusal = str(error)
+            self.scheduler.refusal = str(error)
             return None
         except Exception as error:
             found = machine_error(error)
             if found is None or isinstance(found, DiskError):  # for room the store has waited
                 raise
-            return self._execution.without_machine(state, request, str(found))
+            return self._execution.without_machine(asked, str(found))
         self._watchdog.moved()
-        if from_model and self._questions.late:
+        if from_model and self.models.late:
             return None  # the answer is stored; its kernel is for a later session
         if proposal.kernel is None:
-            return self._execution.without_kernel(state, request, proposal)
-        if from_model and not self._admission.may_judge():
-            self._postponed.add(errand)
+            return self._execution.without_kernel(asked, proposal)
+        if from_model and not self.scheduler.may_judge():
+            self.scheduler.postpone(asked)
             return None
-        self._flight.judging[request.id] = proposal.kernel.id
+        self.scheduler.flight.judging[request.id] = proposal.kernel.id
         try:
-            return await self._execution.judge(state, request, proposal)
+            return await self._execution.judge(asked, proposal)
         except (OperatorError, Undone) as error:
-            await self._give_up(state, str(error))
+            await self.history.fail(asked.state, str(error))
             return None
-
-    async def _give_up(self, state: TaskState, fault: str) -> None:
-        """Leave a task alone whose operator is at fault: in this session, it may be mended by the next one."""
-        if not state.fault:
-            state.fault = " ".join(fault.split())
-            await self._tell_fault(state)
-
-    async def _tell_fault(self, state: TaskState) -> None:
-        detail = {"reason": state.fault}
-        await self._commit(records.event_rows(records.TASK_FAILED, detail, at=self._now(), task=state.task))
-
-    def _note_full(self, reason: str) -> None:
-        """Have it stored that a disk is full; the row waits for room like all others. Any thread may call it."""
-        self.store.commit(records.event_rows(records.WAITS, {"for": f"room on a disk: {reason}"}, at=self._now()))
 
     async def _last_answers(self) -> None:
         """Wait for answers under way, as long as the time limit and ANSWERS_S allow; a resume finds them stored."""
-        if self.stopping and (paid := self._questions.paid):
+        if self.stopping and (paid := self.models.paid):
             self._say(f"stops as soon as {len(paid)} answers that are paid are there; once more gives them up")
         limit_s = min(ANSWERS_S if self.stopping else self.clock.left_s, ANSWERS_S)
-        async for count in self._questions.until_answered(limit_s, self._now):
+        async for count in self.models.until_answered(limit_s, self.clock.now):
             self.phase = f"waiting for {count} answers that are paid"
             self._on_change(self)
 
-    async def _commit(self, rows: Rows, *, moves: bool = True) -> None:
-        """Store rows for good. `moves` says whether they are a sign that the search gets on."""
-        await asyncio.wrap_future(self.store.commit(rows))
-        if moves:
-            self._watchdog.moved()
 
-
-def _run_out(
-    flight: InFlight, questions: Questions, pool: Pool, left_s: float, confirming_s: float, reserved_s: float
-) -> None:
-    """Give up what the time is not enough for; it stays open in the store, for a session with more of it.
-
-    First what no worker is at: a worker that is nearly done with a job is free sooner than one that is to leave it.
-    """
-    if left_s <= confirming_s:
-        flight.give_up(but=questions.thinking)
-    elif left_s <= reserved_s and not questions.late:
-        at_workers = flight.at({at.job.kernel.id for at in pool.jobs()})
-        flight.give_up(but=questions.thinking | at_workers)
-    if left_s <= reserved_s:
-        questions.be_late()
-
-
-def _stuck(states: Iterable[TaskState], questions: Questions) -> str:
+def _stuck(states: Iterable[TaskState], models: Models) -> str:
     """Why a search ends where nothing runs and no strategy has anything to ask."""
     states = [*states]
     if all(state.fault for state in states):
         return FAULTY
-    if outside := questions.outside:
+    if outside := models.outside:
         return f"{WAITS} {len(outside)} answers from outside"
     if not any(state.idle >= IDLE_LIMIT for state in states):
         return NOTHING_MORE

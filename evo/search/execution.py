@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Protocol
 
 from evo import rows as records
 from evo.individual import Individual, is_naive
-from evo.rows import Journal, Rows
-from evo.search.history import Done
+from evo.rows import Rows
+from evo.search.history import Done, History
 from evo.search.knowledge import Brief
-from evo.search.task import Bound, Parents, TaskState
+from evo.search.task import Outstanding, TaskState
 from evo.search.verdicts import VerdictSource
 from evo.workbench.bench import Read, Workbench
 from evo.workbench.recorded import Judgings, RecordedBench, ToolCalls
@@ -26,8 +25,7 @@ from mutators.base import Client, Kind, Parent, Proposal, Request
 from mutators.bench import Bench
 from mutators.briefing import Briefing, Origin, Winner
 from mutators.llm.settings import is_outside
-from mutators.registry import asks_model, needs_bench, propose
-from operators.kernel import Kernel
+from mutators.registry import asks_model, is_quick, needs_bench, propose
 
 
 class Benches(Protocol):
@@ -77,81 +75,60 @@ class RunBenches:
         return RecordedBench(request, bench, self._calls, self._judgings, now=self._now, most_judged=most)
 
 
-PROPOSING_THREADS = 2
-
-
 class Execution:
     """Carries requests out: mutators propose, `verdicts` judge, and rows say what became of it."""
 
     def __init__(
         self,
-        store: Journal,
+        history: History,
         verdicts: VerdictSource,
         client: Client | None,
-        now: Callable[[], float],
+        benches: Benches,
         *,
         check: bool = True,
     ) -> None:
         """`check` says whether drafts are tried out by mutators that can do without."""
-        self.parents = Parents(store)
-        self.benches: Benches | None = None
-        """Where drafts can be tried out; None: nowhere."""
-        self._check = check
-        self._store = store
+        self._history = history
         self._verdicts = verdicts
         self._client = client
-        self._now = now
-        self._stored_kernels: set[str] = set()
-        """Ids of kernels whose source the store has, or will have with a commit under way."""
-        self._threads = ThreadPoolExecutor(max_workers=PROPOSING_THREADS, thread_name_prefix="propose")
+        self._benches = benches
+        self._check = check
 
-    def restore(self) -> None:
-        """Learn which kernels are stored."""
-        self._stored_kernels = set(self._store.rows("select kernel_id from kernels").column(0).to_pylist())
-
-    def close(self) -> None:
-        """End the threads; what they work on leads to nothing."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
-    async def propose(self, state: TaskState, request: Request, bound: Bound) -> Proposal:
+    async def propose(self, asked: Outstanding) -> Proposal:
         """Return the answer of a mutator. It raises UserError and OutOfBudget where a model's client does."""
-        parents = tuple(self.parents.find(source, baseline=state.baseline) for source in bound.sources)
+        state, request, bound = asked.state, asked.request, asked.bound
+        parents = tuple(self._history.parents.find(source, baseline=state.baseline) for source in bound.sources)
         if not asks_model(request):
-            return await propose(request, parents, state.operator, threads=self._threads)
+            if is_quick(request):
+                return await propose(request, parents, state.operator)
+            return await self._verdicts.propose(state, request, parents)
         if parents:
             briefing = self._briefing(state, request, bound.brief) if bound.brief else None
             parents = (replace(parents[0], profile=bound.notes, briefing=briefing), *parents[1:])
-        earlier = tuple(self.parents.earlier(name) for name in request.earlier)
+        earlier = tuple(self._history.parents.earlier(name) for name in request.earlier)
         bench = self._bench(state, request, parents)
         return await propose(request, parents, state.operator, client=self._client, earlier=earlier, bench=bench)
 
     def _bench(self, state: TaskState, request: Request, parents: tuple[Parent, ...]) -> Bench | None:
         """Where the drafts of a request can be tried out."""
-        if self.benches is None or not parents or request.kind is not Kind.CHILD:
+        if not parents or request.kind is not Kind.CHILD:
             return None
         # Who answers from outside has a workbench there (`evo mcp`), and another question might never be answered.
         wanted = request.params.get(DRAFTS, "check" if self._check else "none") != "none"
         checks = wanted and not is_outside(request.model)
         if not checks and not needs_bench(request.mutator):
             return None
-        return self.benches.open(state, request, parents[0])
-
-    def kernel_rows(self, kernel: Kernel) -> Rows:
-        """Return the row of a kernel that is not stored yet, or about to be; it is from now on."""
-        if kernel.id in self._stored_kernels:
-            return {}
-        self._stored_kernels.add(kernel.id)
-        return {"kernels": [records.kernel_row(kernel)]}
+        return self._benches.open(state, request, parents[0])
 
     def _briefing(self, state: TaskState, request: Request, brief: Brief) -> Briefing:
         """Return what a prompt may tell, with the kernels that were named."""
         origin = None
         if brief.origin:
             there, known = state.source_state(request), brief.origin.known
-            kernel = self.parents.find(known.source, baseline=there.baseline).kernel
+            kernel = self._history.parents.find(known.source, baseline=there.baseline).kernel
             origin = Origin(there.operator, there.task, kernel, known.speedup, known.standing, brief.origin.helped)
         winners = tuple(
-            Winner(self.parents.find(known.source, baseline=state.baseline).kernel, known.standing, wins)
+            Winner(self._history.parents.find(known.source, baseline=state.baseline).kernel, known.standing, wins)
             for known, wins in brief.winners
         )
         return Briefing(
@@ -164,38 +141,38 @@ class Execution:
             verdict_on=lambda text: state.knowledge.verdict_on(text, brief.programs),
         )  # fmt: skip
 
-    async def profile(self, state: TaskState, request: Request, bound: Bound) -> Done:
+    async def profile(self, asked: Outstanding) -> Done:
         """Return the end of a request for a profile."""
-        source = bound.sources[0]
-        parent = self.parents.find(source, baseline=state.baseline)
-        proposal, profiled = await self._verdicts.profile(state, request, parent, source[1])
-        return replace(self.without_kernel(state, request, proposal), profiled=profiled)
+        source = asked.bound.sources[0]
+        parent = self._history.parents.find(source, baseline=asked.state.baseline)
+        proposal, profiled = await self._verdicts.profile(asked.state, asked.request, parent, source[1])
+        return replace(self.without_kernel(asked, proposal), profiled=profiled)
 
-    def without_kernel(self, state: TaskState, request: Request, proposal: Proposal) -> Done:
+    def without_kernel(self, asked: Outstanding, proposal: Proposal) -> Done:
         """Return the end of a request that led to no kernel: to words, to metrics, or to nothing."""
-        rows: Rows = {"proposals": [records.proposal_row(request, proposal, at=self._now())]}
+        rows: Rows = {"proposals": [records.proposal_row(asked.request, proposal, at=self._history.now())]}
         told = Individual(
-            request, seconds=proposal.evaluator_s, cost_usd=proposal.cost_usd, description=proposal.description,
+            asked.request, seconds=proposal.evaluator_s, cost_usd=proposal.cost_usd, description=proposal.description,
             unavailable=proposal.unavailable,
             failure=proposal.failure, text=proposal.text, metrics=dict(proposal.metrics or {}),
         )  # fmt: skip
-        return Done(state, told, rows)
+        return Done(asked.state, told, rows)
 
-    def without_machine(self, state: TaskState, request: Request, failure: str) -> Done:
+    def without_machine(self, asked: Outstanding, failure: str) -> Done:
         """Return the end of a request that this machine lacked memory or files for: nothing to learn from."""
-        done = self.without_kernel(state, request, Proposal(failure=failure))
+        done = self.without_kernel(asked, Proposal(failure=failure))
         return replace(done, individual=replace(done.individual, unavailable=True))
 
-    async def judge(self, state: TaskState, request: Request, proposal: Proposal) -> Done:
+    async def judge(self, asked: Outstanding, proposal: Proposal) -> Done:
         """Return the end of a request that led to a kernel.
 
         Without the naive kernel nothing can be judged: where that is left undone, it raises Undone. It raises
         OperatorError where the operator is at fault.
         """
-        kernel = proposal.kernel
+        state, request, kernel = asked.state, asked.request, proposal.kernel
         assert kernel
-        rows: Rows = {"proposals": [records.proposal_row(request, proposal, at=self._now())]}
-        rows |= self.kernel_rows(kernel)
+        rows: Rows = {"proposals": [records.proposal_row(request, proposal, at=self._history.now())]}
+        rows |= self._history.kernel_rows(kernel)
         try:
             levels = await self._verdicts.evaluate(state, request, kernel)
         except Undone as error:
@@ -217,16 +194,6 @@ class Execution:
             proposal.evaluator_s + _until_screened_s(levels[0].evaluation), proposal.cost_usd, proposal.description,
         )  # fmt: skip
         return Done(state, told, rows)
-
-    def remember(self, done: Done) -> None:
-        """Keep what was just told at hand, if it is what a child of the kernel would be asked with."""
-        individual = done.individual
-        kernel, evaluation = individual.kernel, individual.evaluation
-        if kernel is None or evaluation is None:
-            return
-        name = records.evaluation_id(individual.request, evaluation.level)
-        if done.state.verdicts[kernel.id] == name:
-            self.parents.told(kernel, evaluation, name)
 
 
 def _until_screened_s(screened: Evaluation) -> float:

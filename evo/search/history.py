@@ -1,24 +1,25 @@
-"""The history of a run's asks and tells: their order, and what each step teaches strategies and driver.
+"""The history of a run: all that its driver stores, the order of asks and tells, and what each step teaches.
 
-The store numbers and commits every ask and every tell before it counts. Told again in that order, they bring a new
-session to where the last one ended: what was asked is what is stored, whatever a strategy would ask today.
+Every ask and every tell is numbered and committed before it counts. Told again in that order, they bring a new session
+to where the last one ended: what was asked is what is stored, whatever a strategy would ask today.
 """
 
 from __future__ import annotations
 
+import asyncio
 import shlex
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from evo import rows as records
 from evo.budget import Budget
 from evo.individual import WITHOUT_KERNEL, Individual, is_naive
 from evo.rows import Journal, Row, Rows
-from evo.search.task import Outstanding, TaskState, bind
-from evo.search.verdicts import TakenProfile
+from evo.search.task import Outstanding, Parents, TakenProfile, TaskState, bind
+from evo.search.watchdog import Watchdog
 from evo.strategies.base import Leader
 from fitness.evaluation import Evaluation, Status
 from fitness.profiling.profiles import Profile
@@ -45,28 +46,67 @@ class Done:
 
 
 class History:
-    """The past of one run, which it alone makes longer: its owner asks and delivers through it."""
+    """The past of one run, which it alone makes longer: its owner asks, delivers and commits through it."""
 
     def __init__(
         self,
-        states: Mapping[Task, TaskState],
+        states: dict[Task, TaskState],
         store: Journal,
         budget: Budget,
         *,
         workload_set: str,
-        commit: Callable[[Rows], Awaitable[None]],
         now: Callable[[], float],
+        watchdog: Watchdog | None = None,
     ) -> None:
-        self._states = states
-        self._store = store
+        """The `watchdog` hears that something moves with every commit."""
+        self.states = states
+        self.store = store
+        self.now = now
+        self.parents = Parents(store)
+        """The kernels that requests were bound to."""
         self._budget = budget
         self._workload_set = workload_set
-        self._commit = commit
-        self._now = now
+        self._watchdog = watchdog
+        self._stored_kernels: set[str] = set()
+        """Ids of kernels whose source the store has, or will have with a commit under way."""
         self.seq = 0
         """The place of the last ask, tell or profile."""
         for state in states.values():
             state.seen.profiles.read = partial(self._profile, state.task)
+
+    async def commit(self, rows: Rows, *, moves: bool = True) -> None:
+        """Store rows for good. `moves` says whether they are a sign that the search gets on."""
+        await asyncio.wrap_future(self.store.commit(rows))
+        if moves and self._watchdog:
+            self._watchdog.moved()
+
+    async def note(self, kind: str, detail: Mapping[str, Any], *, task: Task | None = None, moves: bool = True) -> None:
+        """Store an event."""
+        await self.commit(records.event_rows(kind, detail, at=self.now(), task=task), moves=moves)
+
+    def note_full(self, reason: str) -> None:
+        """Have it stored that a disk is full; the row waits for room like all others. Any thread may call it."""
+        self.store.commit(records.event_rows(records.WAITS, {"for": f"room on a disk: {reason}"}, at=self.now()))
+
+    async def fail(self, state: TaskState, fault: str) -> None:
+        """Leave a task alone whose operator is at fault: in this session, it may be mended by the next one."""
+        if not state.fault:
+            state.fault = " ".join(fault.split())
+            await self._note_fault(state)
+
+    async def begin(self, began: float) -> None:
+        """Store that a session began."""
+        await self.commit(records.event_rows("session", {"resumed": self.seq > 0}, at=began))
+        for state in self.states.values():
+            if state.fault:
+                await self._note_fault(state)
+
+    def kernel_rows(self, kernel: Kernel) -> Rows:
+        """Return the row of a kernel that is not stored yet, or about to be; it is from now on."""
+        if kernel.id in self._stored_kernels:
+            return {}
+        self._stored_kernels.add(kernel.id)
+        return {"kernels": [records.kernel_row(kernel)]}
 
     # --- longer -----------------------------------------------------------------------------------------------------
 
@@ -76,25 +116,22 @@ class History:
         state.asked(requests)
         if not requests:
             return [], {}
-        rows = records.ask_rows(requests, seq=self._next(), wanted=wanted, at=self._now())
-        return [(request, bind(state, request)) for request in requests], rows
+        rows = records.ask_rows(requests, seq=self._next(), wanted=wanted, at=self.now())
+        return [bind(state, request) for request in requests], rows
 
     def invite(self, requests: Sequence[Request]) -> tuple[list[Outstanding], Rows]:
         """Take requests for guests of one task for asked, though no strategy did; return what `ask` does."""
-        rows = records.ask_rows(requests, seq=self._next(), wanted=NOT_WANTED, at=self._now())
-        return [(request, bind(self._receive(request), request)) for request in requests], rows
+        rows = records.ask_rows(requests, seq=self._next(), wanted=NOT_WANTED, at=self.now())
+        return [bind(self._receive(request), request) for request in requests], rows
 
-    async def deliver(self, arrived: Sequence[Done | TakenProfile]) -> list[TaskState]:
-        """Commit tells and profiles in one transaction, then let them count in the same order.
-
-        It returns the tasks that cannot go on since then.
-        """
+    async def deliver(self, arrived: Sequence[Done | TakenProfile]) -> None:
+        """Commit tells and profiles in one transaction, then let them count in the same order."""
         # A request that waited for another's verdict on the same kernel is told after that one.
         ordered = sorted(arrived, key=lambda done: isinstance(done, Done) and done.individual.repeats)
         steps = [step for done in ordered for step in _steps(done)]
         rows = [self._rows(step) for step in steps]
-        await self._commit(records.join(*rows))
-        sound = [state for state in self._states.values() if not state.fault]
+        await self.commit(records.join(*rows))
+        sound = [state for state in self.states.values() if not state.fault]
         for step, written in zip(steps, rows, strict=True):
             if isinstance(step, TakenProfile):
                 self._charge(step.state, step.seconds)
@@ -105,11 +142,14 @@ class History:
                 self._charge(step.state, written["proposals"][0]["evaluate_s"])
                 for state, leader in heard:
                     state.strategy.hear(leader)
-        return [state for state in sound if state.fault]
+                self._remember(step)
+        for state in sound:
+            if state.fault:
+                await self._note_fault(state)
 
     def profiled_again(self, row: Row) -> None:
         """Let a stored profile count."""
-        state = self._states[Task.parse(row["task"])]
+        state = self.states[Task.parse(row["task"])]
         state.profiled(row["kernel_id"], records.profile_from(row))
         self._charge(state, row["seconds"])
 
@@ -118,9 +158,21 @@ class History:
         seq = self._next()
         return [row | {"seq": seq} for row in rows]
 
+    def _remember(self, done: Done) -> None:
+        """Keep what was just told at hand, if it is what a child of the kernel would be asked with."""
+        kernel, evaluation = done.individual.kernel, done.individual.evaluation
+        if kernel is None or evaluation is None:
+            return
+        name = records.evaluation_id(done.individual.request, evaluation.level)
+        if done.state.verdicts[kernel.id] == name:
+            self.parents.told(kernel, evaluation, name)
+
+    async def _note_fault(self, state: TaskState) -> None:
+        await self.note(records.TASK_FAILED, {"reason": state.fault}, task=state.task)
+
     def _receive(self, request: Request) -> TaskState:
         """The state of a guest's task, which knows the guest from now on."""
-        state, params = self._states[request.task], request.params
+        state, params = self.states[request.task], request.params
         state.guests.add(Kernel(state.operator.name, request.task.target, params["source"], params["values"]).id)
         return state
 
@@ -132,7 +184,7 @@ class History:
         parents = step.rows["proposals"][0]["parents"]
         generation, is_new = step.state.born(parents, step.individual.request, step.individual.kernel)
         rows = records.placed(step.rows, generation=generation, is_new=is_new)
-        return records.join(rows, records.tell_rows(step.individual, seq=seq, at=self._now()))
+        return records.join(rows, records.tell_rows(step.individual, seq=seq, at=self.now()))
 
     def _next(self) -> int:
         self.seq += 1
@@ -191,20 +243,21 @@ class History:
             self.seq = max(self.seq, seq)
             if isinstance(entry, records.Asked):
                 for request in self._ask_again(entry.rows):
-                    outstanding[request.id] = request, bind(self._states[request.task], request)
+                    outstanding[request.id] = bind(self.states[request.task], request)
             elif isinstance(entry, records.TellRow):
                 recall(self._tell_again(entry.row))
                 del outstanding[entry.row["request_id"]]
             else:
                 self.profiled_again(entry.row)
         for row in self._read("select task, kernel_id, generation from individuals"):
-            self._states[Task.parse(row["task"])].generations[row["kernel_id"]] = row["generation"]
+            self.states[Task.parse(row["task"])].generations[row["kernel_id"]] = row["generation"]
         for row in self._read("select task, kernel_id, stands_at from best"):  # as the end of that session left it
-            self._states[Task.parse(row["task"])].fastest = row["stands_at"], row["kernel_id"]
+            self.states[Task.parse(row["task"])].fastest = row["stands_at"], row["kernel_id"]
         for row in self._read(records.CONFIRMED):
-            self._states[Task.parse(row["task"])].confirm(row["kernel_id"], row["took_ms"] / 1e3)
+            self.states[Task.parse(row["task"])].confirm(row["kernel_id"], row["took_ms"] / 1e3)
         for row in self._read(records.FULL):
-            self._states[Task.parse(row["task"])].full(row["took_ms"] / 1e3)
+            self.states[Task.parse(row["task"])].full(row["took_ms"] / 1e3)
+        self._stored_kernels = {row["kernel_id"] for row in self._read("select kernel_id from kernels")}
         return list(outstanding.values())
 
     def earlier_wall_s(self) -> float:
@@ -221,7 +274,7 @@ class History:
 
     def _ask_again(self, rows: list[Row]) -> list[Request]:
         """The requests of a stored ask."""
-        state, requests = self._states[Task.parse(rows[0]["task"])], [*map(records.request_from, rows)]
+        state, requests = self.states[Task.parse(rows[0]["task"])], [*map(records.request_from, rows)]
         if rows[0]["wanted"] == NOT_WANTED:
             for request in requests:
                 self._receive(request)
@@ -232,7 +285,7 @@ class History:
 
     def _tell_again(self, row: Row) -> Individual:
         individual = records.individual_from(row)
-        state = self._states[individual.request.task]
+        state = self.states[individual.request.task]
         state.strategy.tell(individual)
         self._charge(state, row["evaluate_s"])
         for listener, leader in self._count(state, individual):
@@ -241,11 +294,11 @@ class History:
 
     def _profile(self, task: Task, kernel_id: str) -> Profile | None:
         """The kernel's profile in the store, which is there before it counts."""
-        rows = self._store.rows(records.PROFILE_OF, [str(task), kernel_id] * 2).to_pylist()
+        rows = self.store.rows(records.PROFILE_OF, [str(task), kernel_id] * 2).to_pylist()
         return records.profile_from(rows[0]) if rows else None
 
     def _read(self, sql: str) -> list[Row]:
-        return cast(list[Row], self._store.rows(sql).to_pylist())
+        return cast(list[Row], self.store.rows(sql).to_pylist())
 
 
 def _steps(done: Done | TakenProfile) -> list[Done | TakenProfile]:

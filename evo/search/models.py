@@ -1,251 +1,86 @@
-"""Calls of language models: answers outlive the process that paid for them, and requests wait for them."""
+"""The language models of a search: their client, the questions under way, and what comes from outside."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
-import threading
-import time
-import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from evo import rows as records
-from evo.rows import Journal, Row, moment
-from mutators.base import Call, CallStatus
+from evo.inbox import Inbox
+from evo.rows import Rows
+from evo.search.calls import StoredCalls, interrupted_calls, restore_spending
+from evo.search.history import History
+from evo.search.task import Outstanding
+from mutators.asking.answers import Answer, Invitation, LineError, only_kernel, only_task, told
+from mutators.base import Call, Client, Kind, Request
 from mutators.llm.client import LLM
-from mutators.llm.outside import Models, OutsideClient, Tasks
-from mutators.llm.settings import LlmSettings, is_outside
-from mutators.llm.spending import Spending, Tally
-
-SPOOL = "evo.answers"
-
-
-class Spool:
-    """Rows of `llm_calls` on their way into the store, in a file beside it: there before the store has taken them.
-
-    A commit takes tens of milliseconds, more behind others; a line in a file is safe from the end of this process at
-    once. It need not reach the disk: what a failing machine forgets, the store's own commit soon has. The file is
-    there only while something is on its way.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / SPOOL
-        self._order = threading.Lock()
-        self._file: int | None = None
-        self._waiting = 0
-
-    def left(self) -> list[Row]:
-        """The rows that an earlier process left there; a line that it could not finish is none."""
-        rows = []
-        with suppress(FileNotFoundError):
-            for line in self._path.read_bytes().split(b"\n"):
-                with suppress(ValueError):
-                    rows.append(json.loads(line))
-        return rows
-
-    def keep(self, row: Mapping[str, Any], committed: Callable[[], Future[None]]) -> Future[None]:
-        """Write the row down, then start its commit; forget it once that is done."""
-        line = json.dumps({**row, "created_at": row["created_at"].timestamp()}).encode() + b"\n"
-        with self._order:
-            self._waiting += 1
-            with suppress(OSError):  # a disk that is full: the store says so
-                if self._file is None:
-                    self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-                while line:
-                    line = line[os.write(self._file, line) :]
-        try:
-            done = committed()
-        except BaseException:
-            self._forget()  # no store will ever take it
-            raise
-        done.add_done_callback(self._settled)
-        return done
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self._path.unlink(missing_ok=True)
-
-    def _settled(self, done: Future[None]) -> None:
-        if done.exception() is None:  # else the row, and what comes after it, stays for the next session
-            self._forget()
-
-    def _forget(self) -> None:
-        with self._order:
-            self._waiting -= 1
-            if self._waiting == 0 and self._file is not None:
-                os.close(self._file)
-                self._file = None
-                self._path.unlink(missing_ok=True)
+from mutators.llm.outside import Clients, OutsideClient, Tasks
+from mutators.llm.settings import LlmSettings
+from mutators.llm.spending import Spending
+from mutators.llm.usage import counted_outside
+from operators.kernel import Kernel
 
 
-class StoredCalls:
-    """`mutators.llm.calls.CallStore` over a run's store."""
-
-    def __init__(self, store: Journal, *, now: Callable[[], float] = time.time) -> None:
-        self._store = store
-        self._now = now
-        self._spool = Spool(store.folder)
-        self._take_over()
-        found = store.rows("select cache_key from llm_calls where status not in ('failed', 'unavailable')")
-        self._answered = set(found.column("cache_key").to_pylist())
-        """Cache keys, so that calls that are new ask the store nothing."""
-        asked = store.rows("select cache_key from llm_sent where messages_json is not null")
-        self._asked = set(asked.column("cache_key").to_pylist())
-        """Cache keys of questions to models outside, which are asked once, in whichever session."""
-
-    def find(self, cache_key: str) -> Call | None:
-        """See `CallStore.find`."""
-        if cache_key not in self._answered:
-            return None
-        rows = self._store.rows(
-            "select * from llm_calls where cache_key = ? and status not in ('failed', 'unavailable')"
-            " order by rowid limit 1",
-            [cache_key],
-        )
-        return records.CALL.item(rows.to_pylist()[0])
-
-    def heard(self) -> bool:
-        """See `CallStore.heard`."""
-        return bool(self._answered)
-
-    async def announce(self, call: Call, most_tokens: int, most_usd: float) -> None:
-        """See `CallStore.announce`. Of a question to a model outside the messages are kept, so that it can be asked."""
-        outside = is_outside(call.model)
-        if outside and call.cache_key in self._asked:
-            return
-        row = {
-            "request_id": call.request_id, "role": call.role, "model": call.model, "cache_key": call.cache_key,
-            "sample": call.sample, "most_tokens": most_tokens, "most_usd": most_usd,
-            "messages_json": records.messages_json(call.messages) if outside else None,
-            "created_at": moment(self._now()),
-        }  # fmt: skip
-        if outside:
-            self._asked.add(call.cache_key)
-        await asyncio.wrap_future(self._store.commit({"llm_sent": [row]}))
-
-    async def add(self, call: Call) -> None:
-        """See `CallStore.add`. The row is safe before anything is waited for: cancelling or killing loses nothing."""
-        row = records.call_row(call, call_id=uuid.uuid4().hex, at=self._now())
-        committed = self._spool.keep(row, lambda: self._store.commit({"llm_calls": [row]}))
-        if call.status.heard:
-            self._answered.add(call.cache_key)
-        await asyncio.wrap_future(committed)
-
-    async def note(self, kind: str, detail: Mapping[str, Any]) -> None:
-        """See `CallStore.note`."""
-        await asyncio.wrap_future(self._store.commit(records.event_rows(kind, detail, at=self._now())))
-
-    def _take_over(self) -> None:
-        """Commit what an earlier session heard and could not commit any more."""
-        if left := self._spool.left():
-            stored = set(self._store.rows("select call_id from llm_calls").column("call_id").to_pylist())
-            rows = [row for row in left if row["call_id"] not in stored]
-            self._store.commit({"llm_calls": rows}).result()
-        self._spool.clear()
-
-
-def interrupted_calls(store: Journal, *, at: float) -> list[Row]:
-    """Rows of `llm_calls` for calls whose end no session saw: the most that they may have cost is lost."""
-    sent = store.rows(
-        """
-        select s.cache_key, any_value(s.request_id) as request_id, any_value(s.role) as role,
-               any_value(s.model) as model, any_value(s.sample) as sample,
-               max(s.most_tokens) as tokens, max(s.most_usd) as usd,
-               count(*) - (select count(*) from llm_calls c where c.cache_key = s.cache_key) as open
-        from llm_sent s where s.messages_json is null group by s.cache_key having open > 0 order by s.cache_key
-        """
-    ).to_pylist()
-    rows = []
-    for row in sent:
-        call = Call(
-            row["request_id"], row["role"], row["model"], (), row["sample"], row["cache_key"], CallStatus.FAILED,
-            error="the process that waited for the answer ended", attempts=1, lost_tokens=row["tokens"],
-            lost_usd=row["usd"],
-        )  # fmt: skip
-        rows += [records.call_row(call, call_id=uuid.uuid4().hex, at=at) for _ in range(row["open"])]
-    return rows
-
-
-def restore_spending(spending: Spending, store: Journal) -> None:
-    """Add to a fresh `spending` all that earlier sessions spent."""
-    columns = ("tokens_in", "tokens_out", "cost_usd", "lost_tokens", "lost_usd", "attempts")
-    sums = ", ".join(f"coalesce(sum({name}), 0) as {name}" for name in columns)
-    heard = "count(*) filter (status not in ('failed', 'unavailable')) as heard"
-    (row,) = store.rows(f"select {sums}, {heard} from llm_calls").to_pylist()
-    spending.calls = row["heard"]
-    for name in columns:
-        whole = not name.endswith("usd")
-        setattr(spending, name, int(row[name]) if whole else row[name])
-    (row,) = store.rows(
-        "select count(*) as n, coalesce(sum(most_tokens), 0) as tokens, coalesce(sum(most_usd), 0) as usd from llm_sent"
-        " where messages_json is null"
-    ).to_pylist()
-    spending.admitted, spending.admitted_tokens, spending.admitted_usd = row["n"], int(row["tokens"]), row["usd"]
-    for row in store.rows(_TALLIES).to_pylist():
-        model = row.pop("model")
-        spending.tallies[model] = Tally(**{name: int(count) for name, count in row.items()})
-
-
-_TALLIES = """
-    with sent as (
-        select cache_key, any_value(most_tokens) as most_tokens from llm_sent group by cache_key
-    ),
-    calls as (
-        select c.*, sent.most_tokens,
-               c.status not in ('failed', 'unavailable') and coalesce(c.usage_doubt, '') = '' as told
-        from llm_calls c left join sent on sent.cache_key = c.cache_key
-    )
-    select model,
-           coalesce(sum(most_tokens) filter (told), 0) as most_tokens,
-           coalesce(sum(tokens_in + tokens_out) filter (told), 0) as tokens,
-           coalesce(sum(lost_tokens), 0) as lost_tokens
-    from calls group by model
-"""
-"""A query for each model's tokens and what its calls might have cost at most, like the view `cost`."""
-
-
-def open_client(settings: LlmSettings, store: Journal, spending: Spending, say: Callable[[str], None]) -> Models:
+def open_client(settings: LlmSettings, history: History, spending: Spending, say: Callable[[str], None]) -> Clients:
     """The client of a run's language models, which knows the answers of earlier sessions; `say` is for the user."""
-    calls = StoredCalls(store)
-    return Models(LLM(settings, spending=spending, calls=calls, say=say), OutsideClient(settings, calls))
+    calls = StoredCalls(history.store)
+    return Clients(LLM(settings, spending=spending, calls=calls, say=say), OutsideClient(settings, calls))
 
 
-class Questions:
+class Models:
     """Knows which of the running requests are at a model, so that a search can wait for what is paid, and no more."""
 
-    def __init__(self, client: Models | None) -> None:
-        """`client` None: answers come from elsewhere, and none of them is known to be under way."""
-        self._client = client
+    def __init__(
+        self,
+        settings: LlmSettings | None,
+        history: History,
+        spending: Spending,
+        *,
+        client: Client | None,
+        say: Callable[[str], None],
+    ) -> None:
+        """With a `client` of the caller's the answers come from elsewhere: none is known to be under way."""
+        own = open_client(settings, history, spending, say) if settings and client is None else None
+        self.client = client or own
+        self.arrivals = Arrivals(history, own.outside if own else None, settings, spending, say)
+        self._own = own
+        self._history = history
+        self._spending = spending
         self._quiet_since: float | None = None
         self.thinking: Tasks = set()
         """Those that wait for a model."""
         self.late = False
         """Whether there is no time left for what models may still answer."""
 
+    async def restore(self) -> None:
+        """Take note of what earlier sessions spent, also on calls whose end none of them saw."""
+        if lost := interrupted_calls(self._history.store, at=self._history.now()):
+            await self._history.commit({"llm_calls": lost})
+        restore_spending(self._spending, self._history.store)
+
     async def check(self) -> None:
         """See `LLM.check`: it raises UserError where no model can be asked at all."""
-        if self._client:
-            await self._client.library.check()
+        if self._own:
+            await self._own.library.check()
 
     @property
     def paid(self) -> Tasks:
         """Those whose answer is under way; others wait for their turn, or for an answer from outside."""
-        return self.thinking & self._client.library.under_way() if self._client else set()
+        return self.thinking & self._own.library.under_way() if self._own else set()
 
     @property
     def held(self) -> Tasks:
         """Those whose model is put aside, so that nothing of theirs is under way."""
-        return self._client.library.held() if self._client else set()
+        return self._own.library.held() if self._own else set()
 
     @property
     def outside(self) -> Tasks:
         """Those that wait for an answer from outside, which may never come."""
-        return self.thinking & self._client.outside.waiting if self._client else set()
+        return self.thinking & self._own.outside.waiting if self._own else set()
 
     @property
     def idle(self) -> Tasks:
@@ -263,8 +98,8 @@ class Questions:
     def be_late(self) -> None:
         """Let no further question be sent; answers under way are worth keeping."""
         self.late = True
-        if self._client:
-            self._client.library.finish()
+        if self._own:
+            self._own.library.finish()
 
     @contextmanager
     def asking(self) -> Iterator[None]:
@@ -283,3 +118,147 @@ class Questions:
         while (paid := self.paid) and (left := end - now()) > 0:
             yield len(paid)
             await asyncio.wait(paid, timeout=min(left, 1.0), return_when=asyncio.FIRST_COMPLETED)
+
+
+NOT_TAKEN = "not_taken"
+"""The event that says which line of the inbox could not be taken, and why."""
+
+
+class _Answered(NamedTuple):
+    call: Call
+    most_tokens: int
+    """Tokens that were written down for it when it was asked."""
+
+
+class Arrivals:
+    """It alone empties the run's inbox. Answers become calls of language models, and guests become asks.
+
+    What is in a file is stored before the file is removed; a file that a session killed in between left there is taken
+    again, and nothing of it counts twice.
+    """
+
+    def __init__(
+        self,
+        history: History,
+        client: OutsideClient | None,
+        settings: LlmSettings | None,
+        spending: Spending,
+        say: Callable[[str], None],
+    ) -> None:
+        """`client` waits for the answers; a run without language models has none."""
+        self._history = history
+        self._inbox = Inbox(history.store.folder)
+        self._client = client
+        self._settings = settings
+        self._spending = spending
+        self._say = say
+        self._left: set[Path] = set()
+        """Files that cannot be read, or not be removed: they stay, and nothing more is taken from them."""
+
+    @property
+    def there(self) -> bool:
+        """Whether something is there to be taken."""
+        return any(file not in self._left for file in self._inbox.files())
+
+    async def take(self) -> list[Outstanding]:
+        """Take all that was told since the last time; return what guests are to be worked on."""
+        guests: list[Outstanding] = []
+        for file in self._inbox.files():
+            if file in self._left:
+                continue
+            try:
+                lines = self._inbox.lines(file)
+            except OSError as error:
+                self._leave(file, "cannot be read", error)
+                continue
+            guests += await self._taken(file, lines)
+            try:
+                self._inbox.discard(file)
+            except OSError as error:
+                self._leave(file, "is taken, and cannot be removed", error)
+        return guests
+
+    def _leave(self, file: Path, problem: str, error: OSError) -> None:
+        self._left.add(file)
+        self._say(f"{file} {problem}: {error.strerror}")
+
+    async def _taken(self, file: Path, lines: list[tuple[int, str]]) -> list[Outstanding]:
+        calls: dict[str, _Answered] = {}
+        guests: list[Outstanding] = []
+        rows: Rows = {}
+        for number, line in lines:
+            try:
+                item = told(line)
+                if isinstance(item, Answer):
+                    if item.custom_id in calls:
+                        raise LineError(f"{item.custom_id}: it is answered by an earlier line")
+                    if answered := self._answered(item):
+                        calls[item.custom_id] = answered
+                elif invited := self._invite(item):
+                    guests.append(invited[0])
+                    rows = records.join(rows, invited[1])
+            except LineError as error:
+                where = f"{file.name}:{number}"
+                self._say(f"{where}: {error}")
+                detail = {"where": where, "problem": str(error), "line": line[:200]}
+                rows = records.join(rows, records.event_rows(NOT_TAKEN, detail, at=self._history.now()))
+        await asyncio.gather(*map(self._tell, calls.values()))
+        if rows:
+            await self._history.commit(rows)
+        return guests
+
+    # --- answers ----------------------------------------------------------------------------------------------------
+
+    def _answered(self, answer: Answer) -> _Answered | None:
+        """The call that an answer ends; None where it is stored already. It raises LineError."""
+        asked = self._history.store.rows(
+            "select * from llm_sent where cache_key = ? and messages_json is not null order by rowid limit 1",
+            [answer.custom_id],
+        ).to_pylist()
+        if not asked or self._client is None:
+            raise LineError(f"{answer.custom_id[:80]}: the run has no such question")
+        if stored := self._client.find(answer.custom_id):
+            if stored.answer == answer.text:
+                return None
+            raise LineError(f"{answer.custom_id}: it is answered already, and the first answer counts")
+        (row,) = asked[:1]
+        messages = tuple(json.loads(row["messages_json"]))
+        usage = counted_outside(answer.usage, answer.text, "".join(message["content"] for message in messages))
+        call = Call(
+            row["request_id"], row["role"], row["model"], messages, row["sample"], row["cache_key"], answer.status,
+            answer.text, answer.error, usage.tokens_in, usage.tokens_out,
+            self._cost_usd(answer, row["model"], usage.tokens_in, usage.tokens_out),
+            latency_s=max(self._history.now() - row["created_at"].timestamp(), 0.0), attempts=1, usage_json=usage.said,
+            usage_doubt=usage.doubt, author=answer.author,
+        )  # fmt: skip
+        return _Answered(call, row["most_tokens"])
+
+    def _cost_usd(self, answer: Answer, model: str, tokens_in: int, tokens_out: int) -> float:
+        """The cost that was told, else the one by the settings' price."""
+        price = self._settings.prices.get(model) if self._settings else None
+        if answer.cost_usd is not None or price is None:
+            return answer.cost_usd or 0.0
+        return price.cost_usd(tokens_in, tokens_out)
+
+    async def _tell(self, answered: _Answered) -> None:
+        assert self._client
+        self._spending.charge(answered.call, answered.most_tokens)
+        await self._client.tell(answered.call)
+
+    # --- guests -----------------------------------------------------------------------------------------------------
+
+    def _invite(self, guest: Invitation) -> tuple[Outstanding, Rows] | None:
+        """The work for a guest, and the rows of its ask; None where it is there. It raises LineError."""
+        state = self._history.states[only_task(guest.task, self._history.states)]
+        parents = tuple(only_kernel(parent, state.generations, state.task) for parent in guest.parents)
+        kernel = Kernel(state.operator.name, state.task.target, guest.source, guest.values)
+        if kernel.id in state.guests:
+            raise LineError(f"kernel {kernel.id[:12]} was a guest of {state.task} before")
+        params: dict[str, Any] = {
+            "source": guest.source, "values": dict(guest.values), "author": guest.author or "unknown",
+            "note": guest.note,
+        }  # fmt: skip
+        number = -1 - len(state.guests)
+        request = Request(state.task, number, Kind.GUEST.value, parents, 0, params, kind=Kind.GUEST)
+        (invited,), rows = self._history.invite([request])
+        return invited, rows

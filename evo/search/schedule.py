@@ -1,30 +1,37 @@
-"""The schedule of a search: requests under way, and how many more fit its places and evaluations."""
+"""The schedule of a search: what is under way, what may be begun, when it ends, and what it waits for."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine, Iterator
+import re
+from collections.abc import Callable, Collection, Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from evo.budget import Budget
-from evo.search.history import Done
-from evo.search.models import Questions
-from evo.search.task import Bound, TaskState
-from evo.search.verdicts import Profiles
-from evo.workers.pool import Pool
-from mutators.base import Kind, Request
+from evo import rows as records
+from evo.budget import TICK_S, Budget, RunClock
+from evo.search.evaluator import Evaluator
+from evo.search.history import Done, History
+from evo.search.models import Models
+from evo.search.task import Outstanding, TaskState, verdict_s
+from evo.search.watchdog import Alarm, Watchdog
+from mutators.base import Kind
 from mutators.llm.outside import Tasks
 from mutators.llm.settings import LlmSettings, is_outside
 
+WAITED_S = 10.0
+"""A search that has not moved for so long stores what it waits for."""
+
 
 @dataclass(frozen=True)
-class Errand:
-    """A request with what it needs to be worked on, now or later."""
+class TimeLeft:
+    """Time that is left of a limit, and how much of that is reserved; in seconds."""
 
-    state: TaskState
-    request: Request
-    bound: Bound
+    left_s: float
+    confirming_s: float
+    """For the confirmations at the end."""
+    reserved_s: float
+    """The same, and for a verdict that is under way."""
 
 
 class InFlight:
@@ -36,8 +43,8 @@ class InFlight:
         self.judging: dict[str, str] = {}
         """By id of a request whose kernel may still be charged as an evaluation, from its build to its tell: the
         kernel's id."""
-        self._errands: dict[asyncio.Task[Any], Errand] = {}
-        """Job of each task that works on a request."""
+        self._asked: dict[asyncio.Task[Any], Outstanding] = {}
+        """By task, the request that it works on."""
 
     @property
     def tasks(self) -> Tasks:
@@ -48,30 +55,30 @@ class InFlight:
         """Own tasks that work on no request."""
         self._begun.update(dict.fromkeys(tasks))
 
-    def begin(self, errand: Errand, work: Coroutine[Any, Any, Done | None]) -> None:
+    def begin(self, asked: Outstanding, work: Coroutine[Any, Any, Done | None]) -> None:
         """Let a request be worked on."""
-        errand.state.in_flight += 1
+        asked.state.in_flight += 1
         task = asyncio.ensure_future(work)
-        self._errands[task] = errand
+        self._asked[task] = asked
         task.add_done_callback(self._ended)
         self.add(task)
 
     def at(self, kernel_ids: Collection[str]) -> Tasks:
         """Return the tasks that have one of these kernels judged."""
-        return {task for task, errand in self._errands.items() if self.judging.get(errand.request.id) in kernel_ids}
+        return {task for task, asked in self._asked.items() if self.judging.get(asked.request.id) in kernel_ids}
 
     def has(self, state: TaskState, kind: Kind) -> bool:
         """Return whether a request of such a kind is worked on for a task."""
-        return any(errand.state is state and errand.request.kind is kind for errand in self._errands.values())
+        return any(asked.state is state and asked.request.kind is kind for asked in self._asked.values())
 
     def cancel(self, *, but: Tasks) -> None:
         """Cancel everything but these tasks."""
         for task in self.tasks - but:
             task.cancel()
 
-    def give_up(self, *, but: Tasks) -> list[Errand]:
+    def give_up(self, *, but: Tasks) -> list[Outstanding]:
         """Cancel all requests but these tasks; return them."""
-        stuck = {task: errand for task, errand in self._errands.items() if task not in but}
+        stuck = {task: asked for task, asked in self._asked.items() if task not in but and not task.done()}
         for task in stuck:
             task.cancel()
         return list(stuck.values())
@@ -97,57 +104,52 @@ class InFlight:
         self._begun.clear()
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
-        errand = self._errands.pop(task)
-        errand.state.in_flight -= 1
+        asked = self._asked.pop(task)
+        asked.state.in_flight -= 1
         if task.cancelled() or task.exception() or task.result() is None:  # what is told is counted until then
-            self.judging.pop(errand.request.id, None)
+            self.judging.pop(asked.request.id, None)
 
 
-class DraftJudgings:
-    """`evo.workbench.recorded.Judgings` of a search: each is charged as an evaluation when it begins."""
-
-    def __init__(self, budget: Budget, admission: Admission) -> None:
-        self._budget = budget
-        self._admission = admission
-
-    def take(self) -> bool:
-        """See `Judgings.take`."""
-        if not self._admission.may_judge():
-            return False
-        self._budget.charge("evaluations", 1)
-        return True
-
-    def give_back(self) -> None:
-        """See `Judgings.give_back`."""
-        self._budget.charge("evaluations", -1)
-
-
-class Admission:
-    """Says what may be begun. It reads what others own, and changes nothing."""
+class Scheduler:
+    """Says what may be begun and when a search ends. It owns what is under way, and reads what others own."""
 
     def __init__(
         self,
         budget: Budget,
-        pool: Pool,
-        flight: InFlight,
-        questions: Questions,
-        profiles: Profiles,
+        clock: RunClock,
+        watchdog: Watchdog,
+        history: History,
+        evaluator: Evaluator,
+        models: Models,
         *,
         llm: LlmSettings | None,
-        tasks: int,
+        stall_s: float,
+        say: Callable[[str], None],
         most: int | None = None,
     ) -> None:
-        """With `most`, no more than so many things are under way at once, profiles included."""
+        """A worker that was at one job for `stall_s` is stuck. With `most`, no more than so many things are under way
+        at once, profiles included."""
+        self.flight = InFlight()
+        self.refusal = ""
+        """Why a model could not be asked for want of budget; empty while it could."""
         self._budget = budget
-        self._pool = pool
-        self._flight = flight
-        self._questions = questions
-        self._profiles = profiles
+        self._clock = clock
+        self._watchdog = watchdog
+        self._history = history
+        self._evaluator = evaluator
+        self._models = models
+        self._stall_s = stall_s
+        self._say = say
         self._most = most
         kinds = {is_outside(model) for model in llm.models} if llm else ()
         self._questions_at_once = len(kinds) * llm.concurrency if llm else 0
         # A model that is put aside holds one question of each task, and what was asked before that was known.
-        self._most_held = llm.concurrency + tasks * len(llm.models) if llm else 0
+        self._most_held = llm.concurrency + len(history.states) * len(llm.models) if llm else 0
+        self._postponed: list[Outstanding] = []
+        self._told = ""
+        """Text of what the search waits for that was stored last, without the seconds."""
+
+    # --- what may be begun ------------------------------------------------------------------------------------------
 
     def may_ask(self, asked: int, thinking: int) -> bool:
         """Whether there is a free place, and a budget for one more evaluation besides those that may be under way.
@@ -156,48 +158,140 @@ class Admission:
         and as many for answers from outside. `asked` requests will soon be under way too, `thinking` of them at a
         model.
         """
-        if self._most is not None and len(self._flight.tasks) + asked >= self._most:
+        if self._most is not None and len(self.flight.tasks) + asked >= self._most:
             return False
-        held = min(len(self._questions.held), self._most_held)
-        under_way = len(self._flight.tasks) - len(self._profiles.running) - held + asked
-        at_models = min(len(self._questions.thinking) - held + thinking, self._questions_at_once)
-        return under_way - at_models < 2 * self._pool.slots and self._budget.allows("evaluations", under_way)
+        held = min(len(self._models.held), self._most_held)
+        under_way = len(self.flight.tasks) - len(self._evaluator.profiles.running) - held + asked
+        at_models = min(len(self._models.thinking) - held + thinking, self._questions_at_once)
+        free = under_way - at_models < 2 * self._evaluator.pool.slots
+        return free and self._budget.allows("evaluations", under_way)
 
     def may_judge(self) -> bool:
         """Whether one more kernel may be evaluated: a question whose model was away comes back uncalled-for."""
-        return self._budget.allows("evaluations", len(self._flight.judging))
+        return self._budget.allows("evaluations", len(self.flight.judging))
 
-    def may_take_up(self) -> bool:
-        """Whether an answer that had to wait, or a guest, may be gone on with: duplicates took no evaluation.
+    def take(self) -> bool:
+        """See `evo.workbench.recorded.Judgings.take`: the judging of a draft is charged as it begins."""
+        if not self.may_judge():
+            return False
+        self._budget.charge("evaluations", 1)
+        return True
+
+    def give_back(self) -> None:
+        """See `evo.workbench.recorded.Judgings.give_back`."""
+        self._budget.charge("evaluations", -1)
+
+    def postpone(self, *asked: Outstanding) -> None:
+        """Keep requests that are to be gone on with later: answers that no evaluation was left for, and guests."""
+        self._postponed += asked
+
+    def ready(self) -> Iterator[Outstanding]:
+        """Give out, in order, what may be gone on with now, as far as evaluations are left: each is begun at once."""
+        for asked in tuple(self._postponed):
+            if not self._early(asked) and self._may_take_up():
+                self._postponed = [each for each in self._postponed if each is not asked]
+                yield asked
+
+    def _early(self, asked: Outstanding) -> bool:
+        """A guest comes after its task's ancestors: it is judged against the best of them, and a short run has them
+        all."""
+        if asked.request.kind is not Kind.GUEST:
+            return False
+        return not asked.state.begun or self.flight.has(asked.state, Kind.ANCESTOR)
+
+    def _may_take_up(self) -> bool:
+        """Whether what had to wait may be gone on with: duplicates took no evaluation.
 
         A kernel that is there comes before questions that may never be answered.
         """
-        under_way = len(self._flight.tasks - self._questions.outside)
-        return self._budget.allows("evaluations", len(self._flight.judging) + under_way)
+        under_way = len(self.flight.tasks - self._models.outside)
+        return self._budget.allows("evaluations", len(self.flight.judging) + under_way)
 
+    # --- the end ----------------------------------------------------------------------------------------------------
 
-class Postponed:
-    """Requests that are to be gone on with later: answers that no evaluation was left for when they came, and guests.
+    def look(self) -> TimeLeft:
+        """Look at the clock."""
+        self._budget.set_wall(self._clock.spent_s)
+        confirming_s = self._evaluator.confirmations.needed_s()
+        return TimeLeft(self._clock.left_s, confirming_s, confirming_s + verdict_s(self._history.states))
 
-    A guest comes after its task's ancestors: it is judged against the best of them, and a short run has them all.
-    """
+    def over(self, time: TimeLeft) -> str:
+        """Why nothing more may be begun; empty while something may."""
+        return self.refusal or self._budget.exhausted(time.reserved_s) or ""
 
-    def __init__(self, admission: Admission, flight: InFlight) -> None:
-        self._admission = admission
-        self._flight = flight
-        self._waiting: list[Errand] = []
+    def run_out(self, time: TimeLeft) -> None:
+        """Give up what the time is not enough for; it stays open in the store, for a session with more of it.
 
-    def add(self, *errands: Errand) -> None:
-        self._waiting += errands
+        First what no worker is at: a worker that is nearly done with a job is free sooner than one that is to leave it.
+        """
+        self._evaluator.profiles.cancel()
+        thinking = self._models.thinking
+        if time.left_s <= time.confirming_s:
+            self.flight.give_up(but=thinking)
+        elif time.left_s <= time.reserved_s and not self._models.late:
+            at_workers = self.flight.at({at.job.kernel.id for at in self._evaluator.pool.jobs()})
+            self.flight.give_up(but=thinking | at_workers)
+        if time.left_s <= time.reserved_s:
+            self._models.be_late()
 
-    def ready(self) -> Iterator[Errand]:
-        """Give out, in order, what may be gone on with now, as far as evaluations are left: each is begun at once."""
-        for errand in tuple(self._waiting):
-            if not self._early(errand) and self._admission.may_take_up():
-                self._waiting = [each for each in self._waiting if each is not errand]
-                yield errand
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is under way that a search which ends has to wait for; late, answers of models may be."""
+        return not self.flight.tasks - (self._models.thinking if self._models.late else self._models.idle)
 
-    def _early(self, errand: Errand) -> bool:
-        if errand.request.kind is not Kind.GUEST:
-            return False
-        return not errand.state.begun or self._flight.has(errand.state, Kind.ANCESTOR)
+    def quiet_s(self) -> float | None:
+        """For how long nothing has run but questions that may never be answered; None while anything else runs."""
+        quiet_s = self._models.quiet_s(self.flight.tasks, self._history.now())
+        if quiet_s is not None:
+            self._watchdog.moved()  # for all that it can do
+        return quiet_s
+
+    async def ended(self, until_s: float = TICK_S) -> list[asyncio.Task[Any]]:
+        """Wait until something that was under way has ended, `until_s` or a tick at most; return it."""
+        return await self.flight.wait(self._clock.tick_s(until_s))
+
+    # --- standstills ------------------------------------------------------------------------------------------------
+
+    @property
+    def waits(self) -> str:
+        """The event that the search waits for, in words; empty where nothing is under way."""
+        models, jobs = self._models, [str(job) for job in self._evaluator.pool.jobs()]
+        held, outside = models.thinking & models.held, models.outside
+        others = models.thinking - held - outside
+        requests = len(self.flight.tasks - models.thinking) - len(jobs)
+        parts = (
+            f"{len(others)} answers of models" if others else "",
+            f"{len(held)} questions to models that are put aside" if held else "",
+            f"{len(outside)} answers from outside" if outside else "",
+            f"workers: {', '.join(jobs)}" if jobs else "",
+            f"a worker, with {requests} requests" if requests > 0 and jobs else "",
+        )
+        return "; ".join(filter(None, parts))
+
+    async def tell(self) -> None:
+        """Store what the search waits for, once nothing has moved for a while, and when it becomes something else."""
+        if self._watchdog.still_s < WAITED_S:
+            self._told = ""
+        elif (counted := re.sub(r"\d+ s", "", waits := self.waits)) != self._told:
+            self._told = counted
+            await self._history.note(records.WAITS, {"for": waits}, moves=False)
+
+    def on_alarm(self, alarm: Alarm) -> tuple[list[Outstanding], dict[str, Any]]:
+        """Say that nothing moves; restart what is stuck if it is time for that.
+
+        It returns what is to be stored of it, and requests to be worked on anew at once, before others take their
+        places: such as wait for neither a worker nor a model. None ever should, this is for faults that are not known
+        yet.
+        """
+        still_s, thinking = self._watchdog.still_s, len(self._models.thinking)
+        jobs, restarted = [str(job) for job in self._evaluator.pool.jobs()], []
+        stuck: list[Outstanding] = []
+        if alarm == "restart":
+            restarted = [str(job) for job in self._evaluator.pool.restart(self._stall_s)]
+            stuck = [] if restarted else self.flight.give_up(but=self._models.thinking)
+            restarted += [asked.request.id for asked in stuck]
+        what = f"under way: {', '.join(jobs) or 'nothing'}; {thinking} questions wait for models"
+        more = f"; restarted: {', '.join(restarted)}" if restarted else ""
+        self._say(f"nothing has moved for {still_s:.0f} s; {what}{more}")
+        detail = {"still_s": still_s, "jobs": jobs, "thinking": thinking, "restarted": restarted}
+        return [] if self._models.late else stuck, detail

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from evo import rows
+from evo import rows as records
 from evo.budget import Budget
 from evo.config import RunConfig
 from evo.individual import new_programs
 from evo.lineage import Latest
-from evo.rows import Journal
+from evo.rows import Journal, Rows
 from evo.search.knowledge import Brief, Knowledge
 from evo.search.profile_notes import Notes, Seen
 from evo.strategies.base import Leader, Strategy
@@ -47,7 +47,6 @@ class Bound:
     """Further facts that a prompt may tell; None where no model is asked, or the run is older than that."""
 
 
-Outstanding = tuple[Request, Bound]
 CONFIRM_S = 4.0
 """A confirmation's timing alone takes about as long, whatever the kernel."""
 CONFIRM_TO_FULL, CONFIRM_TO_SCREEN = 2.5, 5.0
@@ -244,8 +243,17 @@ def verdict_s(states: Mapping[Task, TaskState]) -> float:
     return max((state.full_s or state.screen_s for state in states.values() if state.in_flight), default=0.0)
 
 
-def bind(state: TaskState, request: Request) -> Bound:
-    """The present knowledge of the request's parents and task: to be called before the strategy is told more, and once.
+@dataclass(frozen=True)
+class Outstanding:
+    """A request that was asked and is not told yet, with what it needs to be worked on, now or later."""
+
+    state: TaskState
+    request: Request
+    bound: Bound
+
+
+def bind(state: TaskState, request: Request) -> Outstanding:
+    """The request with the present knowledge of its parents and task: before the strategy is told more, and once.
 
     The task's knowledge takes note that it is asked.
     """
@@ -258,7 +266,7 @@ def bind(state: TaskState, request: Request) -> Bound:
     brief = state.knowledge.brief(request)
     if brief and request.source:
         brief = replace(brief, origin=places[-1].knowledge.origin(request.source))
-    return Bound(sources, notes, brief)
+    return Outstanding(state, request, Bound(sources, notes, brief))
 
 
 PARENTS_CACHED = 5_000
@@ -290,29 +298,42 @@ class Parents:
 
     def earlier(self, request_id: str) -> Earlier:
         """Return an earlier request with what became of it; it must have been told, so it is stored for good."""
-        (told,) = self._rows(rows.TOLD_OF, [request_id])
+        (told,) = self._rows(records.TOLD_OF, [request_id])
         name = told["evaluation_id"]
-        measured = rows.measured_of(self._rows, name) if name else {}
-        became = rows.individual_from({**told, **measured})
-        calls = self._rows(rows.ANSWERED_CALLS, [request_id])
+        measured = records.measured_of(self._rows, name) if name else {}
+        became = records.individual_from({**told, **measured})
+        calls = self._rows(records.ANSWERED_CALLS, [request_id])
         return Earlier(
             became.request, became.kernel, became.evaluation, became.text, became.metrics, became.description,
-            became.failure, _conversation(rows.CALL.item(calls[-1])) if calls else (),
+            became.failure, _conversation(records.CALL.item(calls[-1])) if calls else (),
         )  # fmt: skip
 
     def _rows(self, sql: str, parameters: list[Any]) -> list[dict[str, Any]]:
         return cast(list[dict[str, Any]], self._store.rows(sql, parameters).to_pylist())
 
     def _stored(self, kernel_id: str, evaluation_id: str) -> Parent:
-        kernel = rows.kernel_from(self._rows("select * from kernels where kernel_id = ?", [kernel_id])[0])
+        kernel = records.kernel_from(self._rows("select * from kernels where kernel_id = ?", [kernel_id])[0])
         if not evaluation_id:
             return Parent(kernel)
         by_id = "select * from {} where evaluation_id = ? order by rowid"
         (verdict,) = self._rows(by_id.format("evaluations"), [evaluation_id])
         timings, errors = (self._rows(by_id.format(table), [evaluation_id]) for table in ("timings", "errors"))
-        return Parent(kernel, rows.evaluation_from(verdict, timings=timings, errors=errors))
+        return Parent(kernel, records.evaluation_from(verdict, timings=timings, errors=errors))
 
 
 def _conversation(call: Call) -> tuple[Message, ...]:
     """The messages of a call and its answer."""
     return (*call.messages, call.message)
+
+
+@dataclass(frozen=True)
+class TakenProfile:
+    """A profile that was taken, and its rows but for their place in the history."""
+
+    state: TaskState
+    kernel_id: str
+    profile: Profile
+    failure: str
+    """Why there is no profile, and `profile` is an empty one; empty where there is one."""
+    seconds: float
+    rows: Rows

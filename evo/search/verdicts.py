@@ -1,4 +1,4 @@
-"""Verdicts of a search: each kernel is judged once, races among ancestors, profiles beside the search."""
+"""Verdicts of a search: each kernel is judged once; races among ancestors; profiles of judged kernels."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from evo import rows as records
 from evo.rows import Rows
-from evo.search.task import Bound, Parents, TaskState
+from evo.search.task import TakenProfile, TaskState
 from evo.strategies.base import Rival
-from evo.workers.jobs import Build, Confirm, Full, Job, Screen, TakeProfile
-from evo.workers.pool import DeviceLost, EngineError, JobOverdue, Pool, Undone, Waits, WorkerLost, never, tried
+from evo.workers.jobs import Build, Confirm, Full, Job, Propose, Runs, Screen, TakeProfile
+from evo.workers.pool import DeviceLost, EngineError, JobOverdue, Undone, Waits, WorkerLost, never, tried
 from fitness.evaluation import Evaluation, Level, Status
 from fitness.judging.base import Anchor, Built
 from fitness.judging.levels import full_anchor, next_level
 from fitness.profiling.profiles import Profile
 from mutators.base import Kind, Parent, Proposal, Request
-from mutators.registry import asks_model
 from operators.definition.spec import Task
 from operators.errors import UserError
 from operators.kernel import Kernel
@@ -113,21 +112,8 @@ class promise(Generic[Promised]):
 CONFIRM_SHARE = 0.1
 """Maximum share of evaluator time for confirmations during the search."""
 Answer = TypeVar("Answer")
-Note = Callable[[Rows], Awaitable[None]]
-"""Stores rows that belong to no request, such as events."""
-
-
-@dataclass(frozen=True)
-class TakenProfile:
-    """A profile that was taken, and its rows but for their place in the history."""
-
-    state: TaskState
-    kernel_id: str
-    profile: Profile
-    failure: str
-    """Why there is no profile, and `profile` is an empty one; empty where there is one."""
-    seconds: float
-    rows: Rows
+Commit = Callable[[Rows], Awaitable[None]]
+"""Stores rows for good."""
 
 
 class Reached(NamedTuple):
@@ -137,8 +123,17 @@ class Reached(NamedTuple):
     at: float
 
 
+def can_be_profiled(parent: Parent) -> bool:
+    """Return whether a kernel is correct, and has times of its own that a profile explains."""
+    return bool(parent.evaluation and parent.evaluation.correct and parent.evaluation.timings)
+
+
 class VerdictSource(Protocol):
     """Where the verdicts on a run's kernels come from: a pool of workers, or the store of a run that is replayed."""
+
+    async def propose(self, state: TaskState, request: Request, parents: tuple[Parent, ...]) -> Proposal:
+        """Return the answer of a mutator that asks no model. It raises Undone where no machine could work it out."""
+        ...
 
     async def evaluate(self, state: TaskState, request: Request, kernel: Kernel) -> tuple[Reached, ...]:
         """Return the request's evaluations of a kernel, least severe first; one that says so for a duplicate.
@@ -171,8 +166,8 @@ class Verdicts:
 
     def __init__(
         self,
-        pool: Pool,
-        note: Note,
+        pool: Runs,
+        commit: Commit,
         now: Callable[[], float],
         waits: Waits = never,
     ) -> None:
@@ -181,7 +176,7 @@ class Verdicts:
         self.stopping = False
         """Whether a lost worker's job is no longer tried again."""
         self._pool = pool
-        self._note = note
+        self._commit = commit
         self._now = now
         self._known: defaultdict[Task, _Known] = defaultdict(_Known)
         self._judging_s = 0.0
@@ -201,6 +196,14 @@ class Verdicts:
         known.by_id.setdefault(kernel.id, verdict)
         if evaluation.code_digest and evaluation.status is not Status.DUPLICATE:
             known.by_code.setdefault(evaluation.code_digest, verdict)
+
+    async def propose(self, state: TaskState, request: Request, parents: tuple[Parent, ...]) -> Proposal:
+        """See `VerdictSource.propose`."""
+        job = Propose(state.task, parents[0].kernel if parents else state.baseline, request, parents)
+        try:
+            return await self._tried(job)
+        except (JobOverdue, DeviceLost) as error:
+            return Proposal(failure=f"{error}, and was given up")
 
     async def evaluate(self, state: TaskState, request: Request, kernel: Kernel) -> tuple[Reached, ...]:
         """See `VerdictSource.evaluate`."""
@@ -338,25 +341,24 @@ class Verdicts:
 
         Only what befell two of them in the same way, and may be the kernel's doing, is a verdict on it.
         """
-
-        async def lost(error: WorkerLost) -> None:
-            if self.stopping:
-                raise error
-            await self._note(records.event_rows("worker_lost", {"error": str(error)}, at=self._now(), task=job.task))
-
         kernel, task = job.kernel, job.task
         try:
-            return await tried(self._pool, job, lost, self._waits)
+            return await self._tried(job)
         except JobOverdue as error:
             return Evaluation(kernel.id, str(task), level, Status.TIMEOUT, f"{error}, and was given up")
         except DeviceLost:
             message = "the device failed twice while it examined this kernel"
             return Evaluation(kernel.id, str(task), level, Status.RUNTIME_ERROR, message)
 
+    async def _tried(self, job: Job[Answer]) -> Answer:
+        """See `evo.workers.pool.tried`; every worker that it costs is noted."""
 
-def can_be_profiled(parent: Parent) -> bool:
-    """Return whether a kernel is correct, and has times of its own that a profile explains."""
-    return bool(parent.evaluation and parent.evaluation.correct and parent.evaluation.timings)
+        async def lost(error: WorkerLost) -> None:
+            if self.stopping:
+                raise error
+            await self._commit(records.event_rows("worker_lost", {"error": str(error)}, at=self._now(), task=job.task))
+
+        return await tried(self._pool, job, lost, self._waits)
 
 
 def _lead(state: TaskState) -> float:
@@ -373,50 +375,3 @@ def _duplicate(kernel: Kernel, verdict: Evaluation) -> Evaluation:
         verdict.bare(), kernel_id=kernel.id, status=Status.DUPLICATE, duplicate_of=original,
         inherited=verdict.verdict, message=message,
     )  # fmt: skip
-
-
-class Profiles:
-    """Has kernels profiled that questions are about, each once, and never more than a judge's share of the pool."""
-
-    def __init__(self, verdicts: Verdicts, parents: Parents, pool: Pool, *, waits: bool = False) -> None:
-        """With `waits`, what finds no room waits for it, rather than for the next question about the kernel.
-
-        So a cell of a comparison comes to know the same whenever it is interrupted.
-        """
-        self._room = asyncio.Semaphore(pool.judges) if waits else None
-        self._verdicts = verdicts
-        self._parents = parents
-        self._pool = pool
-        self.running: dict[str, asyncio.Task[TakenProfile]] = {}
-        """By kernel id, the profiles that are being taken."""
-
-    def want(self, state: TaskState, request: Request, bound: Bound) -> list[asyncio.Task[TakenProfile]]:
-        """Begin to profile the kernels that a question shows, if they can be and were not; return the tasks."""
-        params = request.params
-        if not asks_model(request) or params.get("profiler") == "none" or "profile_of" in params:
-            return []
-        begun = []
-        for kernel_id, evaluation_id in bound.sources[: 2 if request.mutator == "crossover" else 1]:
-            known = kernel_id in state.seen.profiles or kernel_id in self.running
-            if known or not evaluation_id or (self._room is None and len(self.running) >= self._pool.judges):
-                continue
-            kernel = self._parents.find((kernel_id, evaluation_id), baseline=state.baseline)
-            if can_be_profiled(kernel):
-                begun.append(self._begin(state, kernel, evaluation_id))
-        return begun
-
-    def _begin(self, state: TaskState, parent: Parent, evaluation_id: str) -> asyncio.Task[TakenProfile]:
-        kernel_id = parent.kernel.id
-        task = asyncio.ensure_future(self._taken(state, parent, evaluation_id))
-        self.running[kernel_id] = task
-        task.add_done_callback(lambda _: self.running.pop(kernel_id))
-        return task
-
-    async def _taken(self, state: TaskState, parent: Parent, evaluation_id: str) -> TakenProfile:
-        async with self._room or nullcontext():
-            return await self._verdicts.take_profile(state, parent, evaluation_id)
-
-    def cancel(self) -> None:
-        """Cancel all of them: no further question will be asked that they could serve."""
-        for task in self.running.values():
-            task.cancel()

@@ -4,7 +4,7 @@ Importing this imports duckdb and pyarrow: do it where it is needed.
 """
 
 from evo.store.errors import StoreDiskError, StoreError
-from evo.store.reader import Connection, Limits, QueryResult, answer, ask, open_reader, open_readers, query
+from evo.store.reader import Connection, Limits, QueryResult, answer, ask, open_reader, open_readers, opened, query
 from evo.store.snapshots import has_writer
 from evo.store.writer import Store
 
@@ -20,5 +20,6 @@ __all__ = [
     "has_writer",
     "open_reader",
     "open_readers",
+    "opened",
     "query",
 ]

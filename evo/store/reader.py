@@ -6,7 +6,7 @@ import os
 import resource
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,19 +126,19 @@ def answer(
 
 
 @contextmanager
-def _opened(folder: Where, sql: str) -> Iterator[duckdb.DuckDBPyConnection]:
+def opened(folder: Where) -> Iterator[Callable[[str], duckdb.DuckDBPyConnection]]:
+    """One run or several, open: it gives the connection that a query can be put to. It raises StoreError."""
     if isinstance(folder, Path | str):
         with open_reader(Path(folder)) as connection:
-            yield connection
+            yield lambda sql: connection
     else:
         with open_readers(folder) as union:
-            union.define(sql)
-            yield union.connection
+            yield union.ready
 
 
 def _answer(folder: Where, sql: str, params: Params | None, limits: Limits) -> QueryResult:
-    with _opened(folder, sql) as connection:
-        return answer(connection, sql, limits, params)
+    with opened(folder) as ready:
+        return answer(ready(sql), sql, limits, params)
 
 
 def _open(folder: Path) -> duckdb.DuckDBPyConnection:

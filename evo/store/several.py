@@ -203,6 +203,11 @@ class Union:
         """It lets the runs go."""
         self.connection.close()
 
+    def ready(self, sql: str) -> duckdb.DuckDBPyConnection:
+        """The connection, on which all relations are there that the query may name."""
+        self.define(sql)
+        return self.connection
+
     def define(self, sql: str) -> None:
         """Make sure that all relations are there which a query may name."""
         words = set(re.findall(r"\w+", sql.lower()))

@@ -176,15 +176,16 @@ class Store:
             self._thread.submit(self._flush)
         return batch.done
 
-    def rows(self, sql: str, parameters: Sequence[Any] = ()) -> pa.Table:
-        """The answer to one of the engine's own queries; it sees every batch committed before the call, and blocks.
+    def rows(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> pa.Table:
+        """The answer to one of the engine's own queries, its parameters in order or by name.
 
-        It raises StoreError.
+        It sees every batch committed before the call, and blocks. It raises StoreError.
         """
 
         def run() -> pa.Table:
             self._flush()
-            return self._connection.sql(sql, params=list(parameters)).to_arrow_table()
+            bound = dict(parameters) if isinstance(parameters, Mapping) else list(parameters)
+            return self._connection.sql(sql, params=bound).to_arrow_table()
 
         with self._order:
             self._refuse_if_closed()

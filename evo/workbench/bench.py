@@ -6,11 +6,13 @@ It keeps the drafts of one writer and nothing else; what is stored, charged or s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 from evo import rows as records
+from evo.rows import Row
 from evo.workbench import tools
 from evo.workbench import tools as given
 from evo.workbench.tools import ARGUMENTS, ArgumentError, parsed, tool
@@ -28,8 +30,9 @@ LEAST_DIGITS = 6
 """The fewest digits of an id that name a kernel."""
 READING = ("read_kernel", "lineage", "lessons", "operator", "docs", "diff")
 WORKING = ("build", "check", "judge", "profile")
-Read = Callable[[str, Sequence[Any]], list[dict[str, Any]]]
-"""Rows of a query, with parameters, to the run's store or to a snapshot of it; any thread may call it."""
+Read = Callable[..., list[Row]]
+"""Rows of a query of `evo.store.reads`, by its name and its parameters, to the run's store or to a snapshot of it; any
+thread may call it."""
 
 
 class Workbench:
@@ -119,38 +122,24 @@ class Workbench:
         return Result(tools.bounded(f"Kernel {tools.name_of(kernel)}:\n{tools.file_of(kernel)}\n{told}"))
 
     async def _lineage(self, wanted: given.ReadLineage) -> Result:
-        columns = "kernel_id, parents, mutator, description, status, log_speedup, generation, created_at"
         if not wanted.kernel:
-            fastest = f"select {columns} from lineage where task = ? and log_speedup is not null and status = 'correct'"
-            rows = await self._rows(f"{fastest} order by log_speedup desc limit ?", [str(self.task), wanted.limit])
+            rows = await self._rows("bench.fastest", task=str(self.task), most=wanted.limit)
             return Result(tools.bounded(f"The fastest kernels, the best one first:\n{tools.table(rows)}"))
         kernel = await self._found(wanted.kernel)
-        ancestors = f"select {columns} from ancestors(?, ?) order by generation, created_at"
-        rows = await self._rows(ancestors, [str(self.task), self.bases(kernel)[0] if self.bases(kernel) else kernel.id])
+        stored = self.bases(kernel)[0] if self.bases(kernel) else kernel.id
+        rows = await self._rows("kernels.ancestors", task=str(self.task), kernel=stored)
         told = tools.table(rows[-wanted.limit :])
         return Result(tools.bounded(f"How {tools.name_of(kernel)} came to be, the oldest first:\n{told}"))
 
     async def _lessons(self, wanted: given.Lessons) -> Result:
-        gains = """
-            select o.kernel_id, o.mutator, p.description, o.status, o.gain from offspring o
-            join proposals p using (request_id)
-            where o.task = ? and o.is_new and o.gain is not null and o.mutator not in ('tune', 'ancestor')
-            order by o.gain {} limit ?
-        """
-        failures = """
-            select v.kernel_id, i.mutator, i.description, v.status, v.message from verdicts v
-            join individuals i using (task, kernel_id)
-            where v.task = ? and v.status not in ('correct', 'slower')
-            qualify row_number() over (partition by v.status order by v.judged_at desc) <= 2
-            order by v.judged_at desc limit ?
-        """
-        limits = [str(self.task), wanted.limit]
-        parts = []
-        for title, sql in (
-            ("What gained most", gains.format("desc")), ("What lost", gains.format("asc")), ("What failed", failures),
-        ):  # fmt: skip
-            parts.append(f"{title}:\n{tools.table(await self._rows(sql, limits))}")
-        return Result(tools.bounded("\n\n".join(parts)))
+        asked = {"task": str(self.task), "most": wanted.limit}
+        parts = {
+            "What gained most": await self._rows("bench.gains", sign=-1, **asked),
+            "What lost": await self._rows("bench.gains", sign=1, **asked),
+            "What failed": await self._rows("bench.failures", **asked),
+        }
+        told = (f"{title}:\n{tools.table(rows)}" for title, rows in parts.items())
+        return Result(tools.bounded("\n\n".join(told)))
 
     async def _operator(self, wanted: given.ReadOperator) -> Result:
         return Result(tools.bounded(self._manual().partition(DOCS)[0].strip()))
@@ -258,8 +247,8 @@ class Workbench:
         mine = {self._start.id: self._start, self._baseline.id: self._baseline} | self._drafts
         known = [kernel for kernel_id, kernel in mine.items() if kernel_id.startswith(name)]
         if not known:
-            sql = "select * from kernels where starts_with(kernel_id, ?) and operator = ? and target = ? limit 2"
-            found = await self._rows(sql, [name, self.operator.name, self.task.target])
+            own = {"operator": self.operator.name, "target": self.task.target}
+            found = await self._rows("bench.kernels", prefix=name, **own)
             known = [records.kernel_from(row) for row in found]
         if len(known) != 1:
             raise ArgumentError(f"{'several kernels have' if known else 'no kernel has'} an id that begins with {name}")
@@ -269,17 +258,11 @@ class Workbench:
         """The verdict that counts, of this workbench or of the search."""
         if kernel.id in self._timed:
             return self._timed[kernel.id]
-        sql = """
-            select e.* from verdicts v join evaluations e using (evaluation_id) where v.task = ? and v.kernel_id = ?
-        """
-        rows = await self._rows(sql, [str(self.task), kernel.id])
-        if not rows:
-            return None
-        measured = await asyncio.to_thread(records.measured_of, self._read, rows[0]["evaluation_id"])
-        return records.evaluation_from(rows[0], **measured)
+        rows = await self._rows("kernels.judged", task=str(self.task), prefix=kernel.id)
+        return records.evaluation_from(rows[0]) if rows else None
 
-    async def _rows(self, sql: str, parameters: Sequence[Any]) -> list[dict[str, Any]]:
-        return await asyncio.to_thread(self._read, sql, parameters)
+    async def _rows(self, query: str, **params: Any) -> list[Row]:
+        return await asyncio.to_thread(partial(self._read, query, **params))
 
 
 DOCS = "# The kernel file"

@@ -8,15 +8,13 @@ from typing import Any, Protocol, cast
 
 from evo import rows as records
 from evo.rows import Journal, Row, Rows, compact, moment
-from evo.workbench.bench import Workbench
+from evo.store.reads import own_query
+from evo.workbench.bench import Read, Workbench
 from fitness.evaluation import Level
 from mutators.base import Request
 from mutators.bench import Result, Tool
 from operators.identity import digest
 from operators.kernel import Kernel
-
-Read = Callable[[str, Sequence[Any]], list[Row]]
-"""Rows of a query with parameters."""
 
 
 class ToolCalls(Protocol):
@@ -127,18 +125,18 @@ class RecordedBench:
 
 def stored_result(read: Read, tool_key: str) -> Result | None:
     """Return what a use came to as a store has it; None where it has not, or not all of it."""
-    found = read("select * from tool_calls where tool_key = ? order by rowid limit 1", [tool_key])
+    found = read("bench.use", key=tool_key)
     if not found:
         return None
     row, kernel, evaluation = found[0], None, None
     if row["kernel_id"]:
-        kernels = read("select * from kernels where kernel_id = ? limit 1", [row["kernel_id"]])
+        kernels = read("kernels.kernel", kernel=row["kernel_id"])
         if not kernels:  # it was on its way into the store with another request's, which the end of a process cut off
             return None
         kernel = records.kernel_from(kernels[0])
     if row["evaluation_id"]:
-        (judged,) = read("select * from evaluations where evaluation_id = ?", [row["evaluation_id"]])
-        evaluation = records.evaluation_from(judged, **records.measured_of(read, row["evaluation_id"]))
+        (judged,) = read("kernels.evaluation", evaluation=row["evaluation_id"])
+        evaluation = records.evaluation_from(judged)
     return Result(
         row["text"], row["failed"], kernel, tuple(row["bases"] or ()), row["change"] or "", evaluation,
         row["evaluations"], row["seconds"], json.loads(row["unsaid_json"] or "{}"),
@@ -147,14 +145,20 @@ def stored_result(read: Read, tool_key: str) -> Result | None:
 
 def rows_of_use(read: Read, tool_key: str, kernel_rows: Callable[[Kernel], Rows]) -> Rows:
     """Return all rows of a stored use, for another store."""
-    rows: Rows = {"tool_calls": read("select * from tool_calls where tool_key = ? order by rowid", [tool_key])}
+    rows: Rows = {"tool_calls": read("bench.use", key=tool_key)}
     for row in rows["tool_calls"]:
-        for kernel in read("select * from kernels where kernel_id = ? limit 1", [row["kernel_id"]]):
+        for kernel in read("kernels.kernel", kernel=row["kernel_id"]):
             rows = records.join(rows, kernel_rows(records.kernel_from(kernel)))
         if row["evaluation_id"]:
-            judged = read("select * from evaluations where evaluation_id = ?", [row["evaluation_id"]])
-            rows = records.join(rows, {"evaluations": judged}, records.measured_of(read, row["evaluation_id"]))
+            rows = records.join(rows, rows_of_evaluation(read, row["evaluation_id"]))
     return rows
+
+
+def rows_of_evaluation(read: Read, evaluation_id: str, **changed: Any) -> Rows:
+    """Return all rows of an evaluation, for another store, in which some columns of it are `changed`."""
+    (judged,) = read("kernels.evaluation", evaluation=evaluation_id)
+    measured = {table: judged.pop(table) for table in records.MEASURED}
+    return {"evaluations": [judged | changed], **measured}
 
 
 class StoredToolCalls:
@@ -171,9 +175,9 @@ class StoredToolCalls:
 
     def restore(self) -> int:
         """Learn what earlier sessions stored; return how many evaluations that was charged with."""
-        found = self._store.rows("select tool_key, evaluations from tool_calls")
-        self._known = set(found.column("tool_key").to_pylist())
-        return sum(found.column("evaluations").to_pylist())
+        found = self.read("bench.uses")
+        self._known = {row["tool_key"] for row in found}
+        return sum(row["evaluations"] for row in found)
 
     def find(self, tool_key: str) -> Result | None:
         """See `ToolCalls.find`."""
@@ -184,6 +188,6 @@ class StoredToolCalls:
         await self._commit(records.join(rows, self._kernel_rows(kernel) if kernel else {}))
         self._known.add(rows["tool_calls"][0]["tool_key"])
 
-    def read(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
-        """Return rows of a query to the run's store."""
-        return cast(list[Row], self._store.rows(sql, parameters).to_pylist())
+    def read(self, query: str, **params: Any) -> list[Row]:
+        """Return rows of a query of `evo.store.reads` to the run's store."""
+        return cast(list[Row], self._store.rows(own_query(query), params).to_pylist())

@@ -93,7 +93,7 @@ class OutsideClient:
             del self._tasks[task]
 
 
-class Models:
+class Clients:
     """`mutators.base.Client` of a run: models that litellm asks, and those whose answers come from outside."""
 
     def __init__(self, library: LLM, outside: OutsideClient) -> None:

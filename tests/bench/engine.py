@@ -45,8 +45,9 @@ from unittest.mock import patch
 from evo.config import RunConfig
 from evo.individual import Individual
 from evo.rows import Journal
+from evo.search.calls import StoredCalls
 from evo.search.driver import Search
-from evo.search.models import StoredCalls, open_client
+from evo.search.models import open_client
 from evo.store import Store
 from evo.workers.testing import InlinePool
 from fitness.testing import scripted
@@ -230,7 +231,7 @@ def session(
                 opened.append(Counted(open_client(*arguments)))
                 return opened[0]
 
-            with patch("evo.search.driver.open_client", counted):
+            with patch("evo.search.models.open_client", counted):
                 return Search(made, journal, pool, make_strategy=make, on_change=on_change), opened[0]
         model = Instant(journal)
         client = model if arguments.models else None

@@ -23,6 +23,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from evo.api import Run
 from evo.config import RunConfig
 from evo.report import status
 from evo.report.status import summary
@@ -304,10 +305,10 @@ def measure(folder: Path, repeat: int, only: list[str]) -> dict[str, Any]:
         found[name] = {"bare_s": pair[0], "view_s": pair[1], "ratio": round(pair[1] / max(pair[0], 0.001), 1)}
         print(name, found[name], file=sys.stderr, flush=True)
     if not only or "summary" in only:
-        found["summary_s"] = cpu_s(lambda: summary(folder), repeat)
-        found["best_kernels_s"] = cpu_s(lambda: status.best_kernels(folder), repeat)
+        found["summary_s"] = cpu_s(lambda: summary(Run(folder)), repeat)
+        found["best_kernels_s"] = cpu_s(lambda: status.best_kernels(Run(folder)), repeat)
     if not only or "ancestry" in only:
-        found["lineage_s"] = cpu_s(lambda: status.ancestry(folder, task, kernel), repeat)
+        found["lineage_s"] = cpu_s(lambda: Run(folder).lineage(kernel, task), repeat)
     return found
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from evo.api import Run
 from evo.individual import Individual
 from evo.replay import replay
 from evo.report.status import model_costs
@@ -85,7 +86,7 @@ def test_judgements_are_charged_and_kept_beside_the_lineage(worked: tuple[Path, 
 @pytest.mark.slow
 def test_the_ledger_is_the_servers_with_tools_faults_and_sessions(worked: tuple[Path, LlmServer]) -> None:
     folder, server = worked
-    spent = model_costs(folder)
+    spent = model_costs(Run(folder))
     assert spent and (spent.tokens_in, spent.tokens_out) == (server.tokens_in, server.tokens_out)
     answered = rows(folder, "select cache_key from llm_calls where status <> 'failed'")
     assert len({row["cache_key"] for row in answered}) == len(answered)

@@ -20,7 +20,7 @@ from operators.kernel import Kernel
 
 @dataclass
 class Bench:
-    """Stands for all that confirmations ask: the store, the pool, verdicts, and kernels by their ids."""
+    """Stands for all that confirmations ask: the history, the pool, verdicts, and kernels by their ids."""
 
     takes_s: dict[str, float]
     """By operator, what its confirmation takes."""
@@ -42,9 +42,8 @@ class Bench:
         self.clock = RunClock(lambda: self.now_s, limit_s=self.limit_s)
         self.states = {state.task: state for state in map(self._state, self.gains)}
         world: Any = self
-        self.confirmations = Confirmations(
-            self.states, world, world, world, world, self.clock, commit=self._commit, give_up=self._give_up
-        )
+        self.store = self.parents = world
+        self.confirmations = Confirmations(world, world, world, self.clock)
         self._levels = dict.fromkeys(self.gains, Level.FULL.value)
 
     def _state(self, name: str) -> TaskState:
@@ -94,10 +93,15 @@ class Bench:
         known |= {"anchor_id": "a", "anchor_log_speedup": 0.0, "log_ratio": self.gains[name]}
         return Evaluation(kernel.id, str(task), Level.CONFIRMED, Status.CORRECT, stage_ms=stage_ms, **known)
 
-    async def _commit(self, rows: Any) -> None:
-        pass
+    def now(self) -> float:
+        """The clock of the test."""
+        return self.now_s
 
-    async def _give_up(self, state: TaskState, fault: str) -> None:
+    async def commit(self, rows: Any) -> None:
+        """It stores nothing."""
+
+    async def fail(self, state: TaskState, fault: str) -> None:
+        """No operator is at fault here."""
         raise AssertionError(fault)
 
     def end(self) -> list[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from evo.api import Run
 from evo.report.health import health, state_of
 from evo.report.live import attach
 from tests.evo import test_search
@@ -28,7 +29,7 @@ def test_a_detached_run_outlives_its_command_and_a_look_leaves_it_alone(tmp_path
     assert f"evo attach {folder}" in begun.stdout and f"kill {process}" in begun.stdout
     try:
         deadline = time.monotonic() + 120
-        while state_of(folder)[0] != "running":
+        while state_of(Run(folder))[0] != "running":
             assert time.monotonic() < deadline
             time.sleep(0.1)
         look = subprocess.Popen(
@@ -38,14 +39,14 @@ def test_a_detached_run_outlives_its_command_and_a_look_leaves_it_alone(tmp_path
         look.send_signal(signal.SIGINT)
         _, said = look.communicate(timeout=60)
         assert look.returncode == 0 and f"run {folder} is left alone" in said
-        assert state_of(folder)[0] == "running"
+        assert state_of(Run(folder))[0] == "running"
     finally:
         os.kill(process, signal.SIGTERM)
     deadline = time.monotonic() + 120
-    while state_of(folder)[0] == "running":
+    while state_of(Run(folder))[0] == "running":
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    assert health(folder).state == "stopped"
+    assert health(Run(folder)).state == "stopped"
     while f"stopped; continue with: evo resume {folder}" not in (folder / "run.log").read_text():
         assert time.monotonic() < deadline, "what it had to say is in its log"
         time.sleep(0.1)

@@ -13,7 +13,7 @@ from rich.console import Console, RenderableType
 
 from evo.report.status import TaskSummary
 from evo.report.terminal import best_table, lineage_table, rows_table, standing_cells, summary_table, unfolded
-from tests.choosing import examples
+from tests.choosing import examples, some_slow
 
 WIDTHS = (60, 80, 160)
 EXTREME = st.floats(1e-12, 1e15) | st.sampled_from([1e-300, 1.0, math.inf])
@@ -39,7 +39,7 @@ def shown(what: RenderableType, width: int) -> str:
     return text
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", some_slow(WIDTHS, 1))
 @examples(30)
 @given(tasks=st.lists(TASKS, min_size=1, max_size=3))
 def test_no_figure_of_a_standing_is_cut(width: int, tasks: list[TaskSummary]) -> None:
@@ -51,7 +51,7 @@ def test_no_figure_of_a_standing_is_cut(width: int, tasks: list[TaskSummary]) ->
             assert {best, speedup, interval} <= cells
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", some_slow(WIDTHS, 1))
 @examples(30)
 @given(rows=st.lists(st.tuples(st.integers(-(2**63), 2**63), EXTREME, st.text(max_size=90)), min_size=1, max_size=4))
 @example(rows=[(0, 1.0, "000000000\x1f\x1f\x1f\x1f\x1f\x1f\x08\U000e0000"), (-10_000_000_000, 1.0, "")])

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from evo.api import Run
 from evo.report.health import LEAST_FREE, MOST_LOST, Health, health, runs_in, runs_table
 from evo.report.status import TaskSummary
 from evo.report.terminal import latest, many_line
@@ -36,11 +37,11 @@ def story(folder: Path, *events: Row, at: float = 0.0) -> Path:
 @pytest.fixture
 def alive(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some process seems to write the run."""
-    monkeypatch.setattr("evo.report.health.has_writer", lambda folder: True)
+    monkeypatch.setattr("evo.api.has_writer", lambda folder: True)
 
 
 def look(folder: Path, now: float = 10.0, free: int = 2 * LEAST_FREE) -> Health:
-    return health(folder, now=START_S + now, free_bytes=free)
+    return health(Run(folder), now=START_S + now, free_bytes=free)
 
 
 def causes(found: Health) -> list[str]:
@@ -119,8 +120,9 @@ def test_the_list_tells_of_every_run(
     assert good["used"]["evaluations"] == good["budget"]["evaluations"] == 4
     assert good["used"]["wall_s"] > 0
     assert good["speedup"] > 0
+    table = runs_table(runs_in(runs))
     for width in (60, 80, 160):
-        assert run_folder.name in shown(runs_table(runs_in(runs)), width)
+        assert run_folder.name in shown(table, width)
     assert "no run in" in evo(monkeypatch, capsys, "list", "--runs", str(tmp_path / "none"))[1]
 
 

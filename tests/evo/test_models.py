@@ -17,11 +17,12 @@ from unittest.mock import patch
 
 import pytest
 
+from evo.api import Run
 from evo.replay import replay
 from evo.report.status import model_costs
 from evo.report.terminal import costs_line
+from evo.search.calls import SPOOL, StoredCalls
 from evo.search.driver import Search
-from evo.search.models import SPOOL, StoredCalls
 from evo.session import run_row
 from evo.store import Store, query
 from evo.workers.testing import InlinePool
@@ -56,7 +57,7 @@ def test_every_call_is_kept_and_the_ledger_is_what_is_spent(tmp_path: Path) -> N
         folder = tmp_path / f"{seed}"
         reason, server = model_runs.run(folder, seed=seed, check=seed % 2 == 0)  # what is mended needs no repair
         assert reason == "evaluations 20 of 20"
-        spent = model_costs(folder)
+        spent = model_costs(Run(folder))
         assert spent
         assert (spent.tokens_in, spent.tokens_out) == (server.tokens_in, server.tokens_out)
         roles |= {row["role"] for row in rows(folder, "select distinct role from llm_calls")}
@@ -94,7 +95,7 @@ def test_an_answered_call_survives_kill_9_and_is_not_paid_again(tmp_path: Path) 
     assert all(row["n"] == 1 for row in answered)
     # Three calls at once: no more than those can be answered without a reader, and they are counted.
     assert len(answered) <= len(paid) <= len(answered) + 3
-    spent = model_costs(folder)
+    spent = model_costs(Run(folder))
     assert spent and bool(spent.lost_tokens) == bool(
         rows(folder, "select * from llm_calls where error like 'the process%'")
     )
@@ -194,7 +195,7 @@ def test_a_model_that_stops_answering_does_not_end_the_run(tmp_path: Path) -> No
             return await model_runs.session(tmp_path / "run", made)
 
     assert asyncio.run(everything()) == "evaluations 20 of 20"
-    spent = model_costs(tmp_path / "run")
+    spent = model_costs(Run(tmp_path / "run"))
     assert spent and spent.failed == 8
     done = replay(tmp_path / "run")
     assert done.equal, done.difference
@@ -320,7 +321,7 @@ def test_the_search_goes_on_with_the_other_model(tmp_path: Path) -> None:
     assert reason == "evaluations 25 of 25"
     assert answers["other"] > 20
     assert sum(request["model"] == "scripted" for request in server.requests) <= 2 + 3
-    spent = model_costs(folder)
+    spent = model_costs(Run(folder))
     assert spent
     (out,) = spent.out
     assert out.model == model_runs.MODEL and "credit is used up" in out.error
@@ -340,7 +341,7 @@ def test_a_search_that_waits_for_a_model_can_be_stopped_and_resumed(tmp_path: Pa
             made = model_runs.config(server.url, **changes)
 
             def on_change(running: Search) -> None:
-                if running._questions.held:
+                if running.models.held:
                     running.stop()
 
             with Store(folder, create=True) as store:
@@ -351,7 +352,7 @@ def test_a_search_that_waits_for_a_model_can_be_stopped_and_resumed(tmp_path: Pa
     assert asyncio.run(waiting()) == "stopped"
     reason, _ = search(folder, child, strategy="best_of_n")
     assert reason == "evaluations 20 of 20"
-    assert model_costs(folder).out == ()  # type: ignore[union-attr]
+    assert model_costs(Run(folder)).out == ()  # type: ignore[union-attr]
     assert not rows(folder, "select request_id from asks except select request_id from tells") or replay(folder).equal
 
 

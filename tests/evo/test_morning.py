@@ -6,14 +6,16 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from evo import rows as records
+from evo.api import Run
+from evo.budget import Budget, RunClock
 from evo.report.health import health
 from evo.report.status import session_lines, sessions
-from evo.search.watchdog import WAITED_S, Standstill
+from evo.search.schedule import WAITED_S, InFlight, Scheduler
 from evo.session import _reason_stored
 from evo.store import Store, query
 from operators.errors import UserError
@@ -40,13 +42,13 @@ def test_why_a_session_ended_is_stored_before_it_is_told(tmp_path: Path, error: 
         store.commit(records.event_rows("session", {}, at=2e9)).result()
         with pytest.raises(type(error)), _reason_stored(store):
             raise error
-    found = health(tmp_path)
+    found = health(Run(tmp_path))
     assert (found.state, found.reason) == ("failed", reason)
     assert reason in found.findings[0].told and f"evo resume {tmp_path}" in found.findings[0].told
-    first, second = sessions(tmp_path)
+    first, second = sessions(Run(tmp_path))
     assert (first.ended, second.ended, second.reason) == ("stopped", "failed", reason)
     assert first.judged >= 2 and first.leaders == 1 and second.judged == 0
-    assert session_lines(tmp_path)[1].endswith(f"failed: {reason}")
+    assert session_lines(Run(tmp_path))[1].endswith(f"failed: {reason}")
 
 
 @pytest.mark.slow
@@ -55,8 +57,8 @@ def test_a_session_that_says_nothing_is_told_apart(tmp_path: Path) -> None:
     test_search.search(tmp_path, made, test_search.stages(made))
     with Store(tmp_path, create=False) as store:
         store.commit(records.event_rows("session", {}, at=2e9)).result()
-        assert len(session_lines(tmp_path)) == 1, "it may go on yet"
-    first, second = session_lines(tmp_path)
+        assert len(session_lines(Run(tmp_path))) == 1, "it may go on yet"
+    first, second = session_lines(Run(tmp_path))
     assert first.endswith("finished: evaluations 25 of 25") and second.endswith("its process ended without a word")
 
 
@@ -65,16 +67,17 @@ def test_what_a_search_waits_for_is_stored_once_and_again_when_it_changes(tmp_pa
     task = object()
     questions = SimpleNamespace(thinking={task}, held=set(), outside=set())
     jobs = ["screen softmax/fp32/cpu 0123 5 s"]
-    pool = SimpleNamespace(jobs=lambda: jobs)
-    flight = SimpleNamespace(tasks={task, 1})
+    evaluator = SimpleNamespace(pool=SimpleNamespace(jobs=lambda: jobs))
     stored: list[str] = []
 
-    async def commit(rows: Mapping[str, Any], *, moves: bool = True) -> None:
-        assert not moves
-        stored.append(rows["events"][0]["detail_json"])
+    async def note(kind: str, detail: Mapping[str, Any], *, moves: bool = True) -> None:
+        assert kind == records.WAITS and not moves
+        stored.append(detail["for"])
 
-    parts: Any = (still, pool, flight, questions)
-    made = Standstill(*parts, stall_s=1, spawn=print, commit=commit, say=print, now=lambda: 1.0)
+    history = SimpleNamespace(states={}, note=note)
+    parts: Any = (Budget({}), RunClock(lambda: 1.0), still, history, evaluator, questions)
+    made = Scheduler(*parts, llm=None, stall_s=1.0, say=print)
+    made.flight = cast(InFlight, SimpleNamespace(tasks={task, 1}))
 
     def told() -> int:
         asyncio.run(made.tell())
@@ -95,6 +98,6 @@ def test_a_status_says_what_a_running_search_waits_for(tmp_path: Path) -> None:
     with Store(tmp_path, create=False) as store:
         store.commit(records.event_rows("session", {}, at=2e9)).result()
         store.commit(records.event_rows(records.WAITS, {"for": "3 answers of models"}, at=2.1e9)).result()
-        assert "running, waits for 3 answers of models" in health(tmp_path, now=2.1e9).line
-    assert health(tmp_path).waits == ""
+        assert "running, waits for 3 answers of models" in health(Run(tmp_path), now=2.1e9).line
+    assert health(Run(tmp_path)).waits == ""
     assert query(tmp_path, "select 1 from events where kind = 'waits'").num_rows == 1

@@ -18,15 +18,16 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from evo.api import Run
 from evo.budget import Budget
 from evo.config import RunConfig
 from evo.inbox import Inbox
 from evo.outside.questions import Desk, open_questions
 from evo.replay import replay
 from evo.report.status import model_costs
+from evo.search.calls import restore_spending
 from evo.search.history import History
-from evo.search.models import restore_spending
-from evo.search.outside import NOT_TAKEN
+from evo.search.models import NOT_TAKEN
 from evo.search.task import task_states
 from evo.session import run_row
 from evo.store import Store, query
@@ -88,7 +89,7 @@ def test_a_run_is_played_from_outside_to_its_end(tmp_path: Path) -> None:
 
     reason, count = played(folder, config(budget={"evaluations": 10}))
     assert reason == "evaluations 10 of 10"
-    spent = model_costs(folder)
+    spent = model_costs(Run(folder))
     assert spent
     assert (spent.calls, spent.failed, spent.doubted, spent.lost_tokens) == (count, 0, 0, 0)
     assert (spent.tokens_in, spent.tokens_out) == (count * USAGE["prompt_tokens"], count * USAGE["completion_tokens"])
@@ -161,7 +162,7 @@ def test_a_kill_loses_nothing_that_was_told(tmp_path: Path) -> None:
                 process.wait()
                 process = subprocess.Popen(command, cwd=ROOT)
     assert process.wait() == 0 and kills
-    spent = model_costs(folder)
+    spent = model_costs(Run(folder))
     assert spent and spent.calls == told - len(rows(folder, "from questions"))
     assert spent.tokens_in == spent.calls * USAGE["prompt_tokens"] and not spent.lost_tokens
     unspoilt(folder)
@@ -256,10 +257,6 @@ def test_a_budget_that_answers_have_used_up_ends_the_run(tmp_path: Path) -> None
     unspoilt(folder)
 
 
-async def nothing(rows: Any) -> None:
-    """A commit that is none."""
-
-
 GUEST = """/*! evo
 [[launch]]
 kernel = "softmax"
@@ -314,7 +311,7 @@ def test_a_population_far_away_is_rebuilt_with_its_guests(tmp_path: Path) -> Non
         ).to_pylist()
         for steps in _steps(store, task, _Past(row["steps"])):
             far.learn(steps)
-        history = History(states, store, Budget({}), workload_set="cpu", commit=nothing, now=time.time)
+        history = History(states, store, Budget({}), workload_set="cpu", now=time.time)
         history.restore(lambda individual: None)
     here = states[task].strategy
     assert far.best(task) == here.best

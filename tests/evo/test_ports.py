@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from evo.api import Run
 from evo.replay import replay
-from evo.report.status import ancestry
 from evo.store import query
 from evo.strategies.base import Leader, StrategyContext
 from evo.strategies.islands import Islands
@@ -165,11 +165,11 @@ def test_the_lineage_crosses_tasks(folder: Path) -> None:
             f"from lineage where task = '{child['source_task']}' and kernel_id = '{child['parent_id']}'",
         )
         assert source["generation"] < child["generation"]
-        chain = ancestry(folder, child["task"], child["kernel_id"], principal=True)
-        assert [(row["task"], row["kernel_id"]) for row in chain[-2:]] == [
+        chain = Run(folder).lineage(child["kernel_id"], child["task"], principal=True)
+        assert [(step.task, step.kernel_id) for step in chain[-2:]] == [
             (source["task"], source["kernel_id"]), (child["task"], child["kernel_id"])
         ]  # fmt: skip
-        assert chain[0]["mutator"] == "ancestor"
+        assert chain[0].mutator == "ancestor"
     gained = rows(folder, "select mutator, gain, parents from offspring where source_task is not null and is_new")
     assert all(row["gain"] is None and len(row["parents"]) == 1 for row in gained if row["mutator"] == "carry")
 

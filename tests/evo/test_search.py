@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
+from evo.api import Run
 from evo.config import RunConfig
 from evo.report.status import summary
-from evo.search import execution
 from evo.search.driver import Search
 from evo.store import Store, query
 from evo.workers import pool
+from evo.workers.jobs import Job, Propose
 from evo.workers.pool import TRIED_AFTER_S, DeviceLost, JobOverdue, WorkerLost
 from evo.workers.testing import InlinePool
 from fitness.evaluation import Evaluation, Level, Status
@@ -243,7 +244,7 @@ def failing_naive(made: RunConfig, status: Status = Status.WRONG) -> dict[Task, 
     return fitness
 
 
-@pytest.mark.parametrize("budget", [{"evaluations": 1}, {"evaluations": 1000}])
+@pytest.mark.parametrize("budget", some_slow([{"evaluations": 1000}, {"evaluations": 1}], 1))
 @pytest.mark.parametrize(
     ("status", "words"),
     [(Status.WRONG, "is wrong"), (Status.COMPILE_ERROR, "does not compile"), (Status.RUNTIME_ERROR, "does not run")],
@@ -253,7 +254,7 @@ def test_a_naive_kernel_that_fails_is_one_line_whatever_ends_the_run(
 ) -> None:
     made = config(budget=budget)
     search(tmp_path, made, failing_naive(made, status))
-    (task,) = summary(tmp_path)
+    (task,) = summary(Run(tmp_path))
     assert task.problem.startswith(
         f"the naive kernel {words}, and all others are compared with it: scripted {status}; "
     )
@@ -267,7 +268,7 @@ def test_a_naive_kernel_that_fails_is_one_line_whatever_ends_the_run(
 def test_other_tasks_are_searched_although_a_naive_kernel_fails(tmp_path: Path) -> None:
     made = config(operators=["softmax", "matrix_mul"], budget={"evaluations": 30})
     assert search(tmp_path, made, failing_naive(made)) == "evaluations 30 of 30"
-    broken, sound = summary(tmp_path)
+    broken, sound = summary(Run(tmp_path))
     assert (broken.task, bool(broken.problem), sound.problem) == (str(SOFTMAX), True, "")
     assert sound.confirmed
     assert sound.candidates > 20
@@ -279,7 +280,7 @@ def test_a_resumed_run_says_again_that_a_naive_kernel_fails(tmp_path: Path) -> N
     fitness = failing_naive(made)
     assert search(tmp_path, made, fitness, stop_after=9) == "stopped"
     search(tmp_path, made, fitness)
-    broken, _ = summary(tmp_path)
+    broken, _ = summary(Run(tmp_path))
     assert broken.problem.startswith("the naive kernel is wrong")
     assert broken.candidates == 1
 
@@ -301,12 +302,12 @@ def test_an_operator_at_fault_ends_its_own_task_until_it_is_mended(tmp_path: Pat
     fitness = stages(made)
     fitness[SOFTMAX] = mended = Contradicting(SOFTMAX, fitness[SOFTMAX].baseline)
     search(tmp_path, made, fitness)
-    broken, sound = summary(tmp_path)
+    broken, sound = summary(Run(tmp_path))
     assert broken.problem == "reference.py:7: reference() raised KeyError: 'x'"
     assert (sound.problem, sound.confirmed) == ("", True)
     mended.broken = False
     search(tmp_path, config(operators=["softmax", "matrix_mul"], budget={"evaluations": 50}), fitness)
-    now, _ = summary(tmp_path)
+    now, _ = summary(Run(tmp_path))
     assert (now.problem, now.confirmed) == ("", True)
     assert now.candidates > 5
 
@@ -428,14 +429,14 @@ def test_what_no_machine_can_judge_is_no_kernels_fault_and_the_search_goes_on(
 def test_a_machine_that_lacks_memory_for_a_mutator_costs_a_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    propose, failures = execution.propose, [MemoryError(), OSError(errno.EMFILE, os.strerror(errno.EMFILE))]
+    run, failures = InlinePool.run, [MemoryError(), OSError(errno.EMFILE, os.strerror(errno.EMFILE))]
 
-    async def fail(request: Request, *arguments: Any, **options: Any) -> Proposal:
-        if request.number > 3 and failures:
+    async def fail(pool: InlinePool, job: Job[Any]) -> Any:
+        if isinstance(job, Propose) and job.request.number > 3 and failures:
             raise failures.pop()
-        return await propose(request, *arguments, **options)
+        return await run(pool, job)
 
-    monkeypatch.setattr(execution, "propose", fail)
+    monkeypatch.setattr(InlinePool, "run", fail)
     made = config(budget={"evaluations": 10})
     assert search(tmp_path, made, stages(made)) == "evaluations 10 of 10"
     sql = "select p.failure from tells t join proposals p using (request_id) where status = 'unavailable' order by seq"

@@ -145,10 +145,7 @@ def test_a_profile_is_read_from_the_store_as_it_was(tmp_path: Path) -> None:
         for kernel_id, found in kept.items():
             rows = records.profile_rows(found, "e", state.task, kernel_id, failure="", seconds=1.0, at=0.0)
             store.commit(rows).result()
-        History(states, store, Budget({}), workload_set="cpu", commit=_nothing, now=lambda: 0.0)
+        History(states, store, Budget({}), workload_set="cpu", now=lambda: 0.0)
         for kernel_id, found in kept.items():
             assert state.seen.profiles.read(kernel_id) == found
         assert state.seen.profiles.read("c" * 64) is None
-
-
-async def _nothing(_: object) -> None: ...

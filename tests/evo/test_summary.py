@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evo import rows as records
+from evo.api import Run
 from evo.evaluate import verdict_lines
 from evo.report.status import Standing, TaskSummary, standing, standings, summary
 from evo.report.terminal import console, problem_lines, standing_cells, summary_table, tally
@@ -102,7 +103,7 @@ def shown(tasks: list[TaskSummary]) -> str:
 
 
 def test_a_confirmed_evaluation_is_shown_as_it_was_stored(tmp_path: Path) -> None:
-    found, problem = standings(stored(tmp_path, confirmed(), []))[TASK]
+    found, problem = standings(Run(stored(tmp_path, confirmed(), [])))[TASK]
     assert (problem, found.library, found.library_composed) == ("", "torch.sort", False)
     assert standing_cells(replace(found, library_composed=True))[5] == "1.34x composed"
     assert standing_cells(replace(found, library_partly_composed=True))[5] == "1.34x partly composed"
@@ -113,7 +114,7 @@ def test_a_confirmed_evaluation_is_shown_as_it_was_stored(tmp_path: Path) -> Non
 def test_workloads_may_have_other_calls_of_the_library(tmp_path: Path) -> None:
     first, second = confirmed().library_timings
     made = confirmed(library_timings=(first, replace(second, library="torch.topk", composed=True)))
-    found, _ = standings(stored(tmp_path, made, []))[TASK]
+    found, _ = standings(Run(stored(tmp_path, made, [])))[TASK]
     assert found.library == "torch.sort (n=1); torch.topk, composed (n=2)"
     assert (found.library_composed, found.library_partly_composed) == (False, True)
     assert found.library_us == pytest.approx(math.sqrt(150.0 * 60.0)), "the geometric mean of each workload's call"
@@ -126,14 +127,14 @@ def test_what_is_stored_of_a_library_comes_back() -> None:
 
 
 def test_why_a_library_was_not_timed_is_told(tmp_path: Path) -> None:
-    (task,) = summary(stored(tmp_path, confirmed(library_timings=(), library_lack="it is wrong"), []))
+    (task,) = summary(Run(stored(tmp_path, confirmed(library_timings=(), library_lack="it is wrong"), [])))
     assert problem_lines([task]) == [f"{TASK}: the library was not timed: it is wrong"]
     assert task.against_library is None
 
 
 def test_requests_without_a_child_are_no_failures(tmp_path: Path) -> None:
     statuses = ["correct"] * 5 + ["slower"] * 3 + ["compile_error"] + ["no_child"] * 8 + ["duplicate"] * 2
-    (task,) = summary(stored(tmp_path, confirmed(), statuses))
+    (task,) = summary(Run(stored(tmp_path, confirmed(), statuses)))
     assert (task.candidates, task.failures, task.no_child, task.duplicates) == (9, {"compile_error": 1}, 8, 2)
     assert sum(task.outcomes.values()) == task.candidates
     line = shown([task]).splitlines()[1].split()
@@ -156,7 +157,7 @@ def test_a_problem_counts_in_the_session_that_met_it(tmp_path: Path) -> None:
     for kinds, problem in ((("session", records.TASK_FAILED), "the naive kernel is wrong"), (("session",), "")):
         with Store(tmp_path, create=False) as store:
             store.commit(events(*kinds)).result()
-        assert summary(tmp_path)[0].problem == problem
+        assert summary(Run(tmp_path))[0].problem == problem
 
 
 def test_a_task_without_a_verdict_is_dashes() -> None:

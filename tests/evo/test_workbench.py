@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from evo.store import Store
+from evo.store.reads import own_query
 from evo.workbench.bench import Workbench
 from evo.workbench.tools import ARGUMENTS, MOST_CHARACTERS, file_of, tool
 from evo.workers import pool
@@ -64,8 +65,8 @@ Make = Callable[..., Workbench]
 
 @pytest.fixture
 def make(store: Store, stage: ScriptedFitness) -> Make:
-    def read(sql: str, parameters: Sequence[Any]) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = store.rows(sql, parameters).to_pylist()
+    def read(query: str, **params: Any) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = store.rows(own_query(query), params).to_pylist()
         return rows
 
     def words() -> str:

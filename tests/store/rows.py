@@ -28,7 +28,9 @@ class History:
 
     def __init__(self, task: str = TASK) -> None:
         self.task = task
-        self.tables: dict[str, list[Row]] = {t: [] for t in ("proposals", "parents", "evaluations", "llm_calls")}
+        self.tables: dict[str, list[Row]] = {
+            t: [] for t in ("asks", "proposals", "parents", "evaluations", "llm_calls")
+        }
         self._generations: dict[str, int] = {}
         self._births: dict[str, str] = {}
         self._now_s = START_S
@@ -49,6 +51,10 @@ class History:
         if child is not None and row["is_new"]:
             self._generations[child], self._births[child] = row["generation"], request_id
         self.tables["proposals"].append(row | columns)
+        asked = {name: row[name] for name in ("task", "number", "request_id", "mutator", "created_at")}
+        self.tables["asks"].append(
+            asked | {"seq": number, "position": 0, "wanted": 1, "request_json": "{}", "digest": "d"}
+        )
         return self
 
     def evaluate(self, number: int | None, kernel: str, level: str, status: str, **columns: Any) -> History:

@@ -8,21 +8,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from evo.api import Several
 from evo.compare.cells import Begun, CellResult, cell_results, stored
-from evo.compare.conclusions import Conclusions, Curve, conclusions, curves, resampling
+from evo.compare.conclusions import POINTS, Conclusions, Curve, conclusions, curves, resampling
 from evo.compare.config import USED, Comparison
 from evo.compare.judgement import JudgedCell, judged_cells
 from evo.compare.leaks import Hermetic, hermetic
 from evo.folders import find_runs
-from evo.report.comparison import sql
 from evo.report.document import Query
-from evo.store import open_readers
+from evo.search.driver import FAULTY, WAITS
+from evo.store.reads import Identifier, filled
 
 Rows = list[dict[str, Any]]
+SHOWN = (
+    "comparison.arms", "comparison.beside_reference", "comparison.operators_beside", "comparison.used",
+    "comparison.cell_rows", "comparison.winner_rows", "comparison.time_rows", "comparison.failures",
+    "comparison.models", "comparison.hosts", "comparison.shapes", "comparison.sources",
+)  # fmt: skip
+"""Queries in `evo/store/reads/comparison.sql` whose answers it shows, besides those for its curves."""
 MANY_RUNS = 100
 """From more on a query may need more than the minute that it has by itself..."""
 SECONDS_PER_RUN = 1
 """...on a slow machine so much for each."""
+LEAST_TIME_S = 300
+"""The report's own queries have so much."""
 
 
 @dataclass(frozen=True)
@@ -56,14 +65,25 @@ class Material:
         """These arms as series of figures."""
         return {arm: self.arms.index(arm) for arm in arms}
 
-    def rows(self, query: str) -> Rows:
-        """The answer to a query of `evo.report.comparison.sql`."""
-        return self.answers[query]
+    def rows(self, name: str, **values: str) -> Rows:
+        """The answer to a query of `evo/store/reads/comparison.sql`."""
+        return self.answers[asked(self.made, name, **values)]
 
-    def query(self, text: str) -> Query:
+    def query(self, name: str, **values: str) -> Query:
         """A query as the report prints it."""
-        timeout_s = SECONDS_PER_RUN * len(self.cells) if len(self.cells) > MANY_RUNS else 0
-        return Query(self.where, text, len(self.answers.get(text, ())), timeout_s)
+        text = asked(self.made, name, **values)
+        return Query(self.where, text, len(self.answers.get(text, ())), _more_time_s(len(self.cells)))
+
+
+def asked(made: Comparison, name: str, **values: str) -> str:
+    """The text of a query about this comparison."""
+    known = {"reference": made.reference_arm, "waits": WAITS, "faulty": FAULTY}
+    return filled(name, **known, points=POINTS, last=POINTS - 1, **values)
+
+
+def _more_time_s(runs: int) -> int:
+    """The time for a query to so many runs, where it is more than a query has by itself; else 0."""
+    return SECONDS_PER_RUN * runs if runs > MANY_RUNS else 0
 
 
 def material(folder: Path, results: Sequence[CellResult] | None = None, checked: Hermetic | None = None) -> Material:
@@ -81,21 +101,17 @@ def material(folder: Path, results: Sequence[CellResult] | None = None, checked:
 
 
 def _queries(made: Comparison) -> list[str]:
-    beside = made.reference_arm
     return [
-        sql.ARMS, sql.beside(beside), sql.by_operator(beside), sql.USED, sql.CELLS, sql.WINNERS, sql.TIMES,
-        sql.FAILURES, sql.MODELS, sql.HOSTS, sql.SHAPES_DRAWN, sql.SOURCES, *map(sql.curve, USED),
-    ]  # fmt: skip
+        *(asked(made, name) for name in SHOWN),
+        *(asked(made, "comparison.curve", budget=Identifier(kind)) for kind in USED),
+    ]
 
 
 def _answers(folder: Path, where: str, queries: Sequence[str]) -> dict[str, Rows]:
     """All answers, from runs that are opened once."""
-    found: dict[str, Rows] = {query: [] for query in queries}
     if not any(folder.glob("*/evo.duckdb")):
-        return found  # nothing was begun
+        return {query: [] for query in queries}  # nothing was begun
     folders = find_runs(folder.parent, where)
-    with open_readers([folders] if isinstance(folders, Path) else folders) as runs:
-        for query in queries:
-            runs.define(query)
-            found[query] = runs.connection.sql(query).to_arrow_table().to_pylist()
-    return found
+    with Several([folders] if isinstance(folders, Path) else folders) as runs:
+        timeout_s = max(LEAST_TIME_S, _more_time_s(len(runs.folders)))
+        return {query: runs.sql(query, timeout_s=timeout_s).to_pylist() for query in queries}

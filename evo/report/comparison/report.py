@@ -20,7 +20,6 @@ from evo.compare.cells import CellResult, curves_table, results_table
 from evo.compare.inference import Effect, Summary
 from evo.compare.leaks import Hermetic
 from evo.report.charts import check_drawing
-from evo.report.comparison import sql
 from evo.report.comparison.data import Material, material
 from evo.report.comparison.sections import document
 from evo.report.render import html, markdown
@@ -78,7 +77,7 @@ def tables(seen: Material) -> dict[str, pa.Table]:
         "verdicts": [*_verdicts(seen)],
         "mean_curves": [*_means(seen)],
         "winners": [*_winners(seen)],
-        "times": seen.rows(sql.TIMES),
+        "times": seen.rows("comparison.time_rows"),
     }
     results = [cell.result for cell in seen.cells]
     return {
@@ -141,8 +140,8 @@ def _means(seen: Material) -> Iterator[dict[str, Any]]:
 
 
 def _winners(seen: Material) -> Iterator[dict[str, Any]]:
-    sources = {row["kernel_id"]: row for row in seen.rows(sql.SOURCES)}
-    for row in seen.rows(sql.WINNERS):
+    sources = {row["kernel_id"]: row for row in seen.rows("comparison.sources")}
+    for row in seen.rows("comparison.winner_rows"):
         kernel = sources.get(row["kernel_id"], {})
         values = json.loads(kernel.get("values_json") or "{}")
         yield row | {"source": kernel.get("source"), "values_json": json.dumps(values)}

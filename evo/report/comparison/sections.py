@@ -12,7 +12,7 @@ from evo.compare.cells import CONFIG
 from evo.compare.conclusions import POINTS
 from evo.compare.config import USED
 from evo.compare.inference import FACTORS, THRESHOLDS, Summary
-from evo.report.comparison import sql, words
+from evo.report.comparison import words
 from evo.report.comparison.charts import curve_figure, effect_figure, task_figure
 from evo.report.comparison.data import Material
 from evo.report.document import (
@@ -37,6 +37,7 @@ from evo.report.document import (
     text,
     yes,
 )
+from evo.store.reads import Identifier
 from evo.version import engine_version
 from fitness.words import ratio, time_us
 from operators.plan.defaults import with_defaults
@@ -69,7 +70,7 @@ def _result(seen: Material) -> Section:
     found, reference = seen.found, seen.found.reference
     beside = {effect.arm: effect for effect in found.effects}
     rows: list[Row] = []
-    for row in seen.rows(sql.beside(reference)):
+    for row in seen.rows("comparison.beside_reference"):
         effect = beside[row["arm"]]
         rows.append(row | {
             "unpaired": effect.unpaired, "low": _bound(effect.low), "high": _bound(effect.high),
@@ -90,13 +91,13 @@ def _result(seen: Material) -> Section:
         blocks.append(Figures(seen.series(effect.arm for effect in found.effects), [figure]))
     blocks.append(Table(
         f"Arms beside {reference}, at equal {USED[seen.made.limit[0]]}", columns, rows,
-        seen.query(sql.beside(reference)), words.arms_program(seen) if rows else None,
+        seen.query("comparison.beside_reference"), words.arms_program(seen) if rows else None,
         empty="Nothing is judged that could be compared.",
     ))  # fmt: skip
     own = [text("arm", "arm"), text("operator", "operator"), number("cells", "pairs", count)]
     blocks.append(Table(
         "The same, operator by operator: what the test is about", [*own, number("ratio", "ratio", ratio)],
-        seen.rows(sql.by_operator(reference)), seen.query(sql.by_operator(reference)), folded=True,
+        seen.rows("comparison.operators_beside"), seen.query("comparison.operators_beside"), folded=True,
     ))  # fmt: skip
     return Section("Result", blocks, "result")
 
@@ -104,7 +105,7 @@ def _result(seen: Material) -> Section:
 def _arms(seen: Material) -> Section:
     """Each arm by itself."""
     beside = {summary.arm: summary for summary in seen.found.summaries}
-    rows = [row | _interval_of(beside[row["arm"]]) for row in seen.rows(sql.ARMS)]
+    rows = [row | _interval_of(beside[row["arm"]]) for row in seen.rows("comparison.arms")]
     columns = [
         text("arm", "arm"), number("geometric mean", "speedup", ratio),
         bounds("95 % interval", "low", "high", computed=True), number("median", "median", ratio),
@@ -120,11 +121,11 @@ def _arms(seen: Material) -> Section:
         "of t or more."
     )
     table = Table(
-        "Arms by themselves", columns, rows, seen.query(sql.ARMS), words.arms_program(seen) if rows else None,
+        "Arms by themselves", columns, rows, seen.query("comparison.arms"), words.arms_program(seen) if rows else None,
         empty="No winner is judged yet.",
     )  # fmt: skip
     blocks: list[Block] = [told, table]
-    judged = [row for row in seen.rows(sql.CELLS) if row["judged_speedup"] is not None]
+    judged = [row for row in seen.rows("comparison.cell_rows") if row["judged_speedup"] is not None]
     if judged:
         blocks.append(Figures(seen.series(seen.arms), [task_figure(judged, seen.arms)]))
     return Section("Arms by themselves", blocks, "arms")
@@ -144,14 +145,15 @@ def _curves(seen: Material) -> Section:
             for curve in own
             for place in range(POINTS)
         }
-        shown = [row for row in seen.rows(sql.curve(kind)) if row["i"] % EVERY == 0]
+        query = seen.query("comparison.curve", budget=Identifier(kind))
+        shown = [row for row in seen.rows("comparison.curve", budget=Identifier(kind)) if row["i"] % EVERY == 0]
         tables.append(Table(
             f"Best so far by {USED[kind]}, every eighth point",
             [
                 text("arm", "arm"), number(USED[kind], "used", lambda value: f"{value:,.5g}"),
                 number("speedup", "speedup", ratio), bounds("95 % band", "low", "high", computed=True),
             ],
-            [row | bands[row["arm"], row["i"]] for row in shown], seen.query(sql.curve(kind)),
+            [row | bands[row["arm"], row["i"]] for row in shown], query,
             words.curves_program(seen), folded=True,
         ))  # fmt: skip
     told = Words(
@@ -185,9 +187,10 @@ def _used(seen: Material) -> Section:
         "All cells of an arm together. An evaluation is a kernel that reached the compiler and was no duplicate. Lost: "
         "what calls without a known end may have cost besides, charged to no arm."
     )
-    blocks: list[Block] = [told, Table("What arms used", columns, seen.rows(sql.USED), seen.query(sql.USED))]
+    rows, query = seen.rows("comparison.used"), seen.query("comparison.used")
+    blocks: list[Block] = [told, Table("What arms used", columns, rows, query)]
     if any(map(seen.made.models_of, seen.arms)):
-        blocks.append(Table("Language models", asked, seen.rows(sql.MODELS), seen.query(sql.MODELS)))
+        blocks.append(Table("Language models", asked, seen.rows("comparison.models"), seen.query("comparison.models")))
     return Section("What it took", blocks, "used")
 
 
@@ -206,13 +209,14 @@ def _cells(seen: Material) -> Section:
     told = Words(
         "Own: by the search's own verdicts. A cell without a winner has the naive kernel alone, or nothing yet."
     )
-    table = Table("Cells", columns, seen.rows(sql.CELLS), seen.query(sql.CELLS), empty="No cell is begun yet.")
+    rows, query = seen.rows("comparison.cell_rows"), seen.query("comparison.cell_rows")
+    table = Table("Cells", columns, rows, query, empty="No cell is begun yet.")
     return Section("Cells", [told, table], "cells")
 
 
 def _winners(seen: Material) -> Iterator[Section]:
     """Task by task all distinct winners as they were judged, beside naive and the library."""
-    rows = seen.rows(sql.WINNERS)
+    rows = seen.rows("comparison.winner_rows")
     told = Words(
         "Distinct winners of every task, judged anew in turns with the naive kernel and the vendor's library, and then "
         "in turns with the one that came out fastest. Times are geometric means over workloads; over library or over "
@@ -230,29 +234,30 @@ def _winners(seen: Material) -> Iterator[Section]:
     sources = _sources(seen)
     for task in dict.fromkeys(row["task"] for row in rows):
         own = [row for row in rows if row["task"] == task]
-        table = Table(f"Winners at {task}", columns, own, seen.query(sql.WINNERS))
+        table = Table(f"Winners at {task}", columns, own, seen.query("comparison.winner_rows"))
         blocks: list[Block] = [table, _times(seen, task)]
         blocks += [sources[row["kernel_id"]] for row in own if row["kernel_id"] in sources]
         yield Section(task, blocks, inner=True)
 
 
 def _times(seen: Material, task: str) -> Table:
-    rows = [row for row in seen.rows(sql.TIMES) if row["task"] == task]
+    rows = [row for row in seen.rows("comparison.time_rows") if row["task"] == task]
     columns = [
         text("kernel", "kernel", code=True), text("workload", "workload"), number("time", "latency_us", time_us),
         number("naive", "naive_us", time_us), number("library", "library_us", time_us),
         number("speedup", "speedup", ratio), bounds("95 % interval", "speedup_low", "speedup_high"),
         number("pairs", "pairs", count),
     ]  # fmt: skip
-    return Table("Workload by workload", columns, rows, seen.query(sql.TIMES), folded=True, empty="Nothing was timed.")
+    query = seen.query("comparison.time_rows")
+    return Table("Workload by workload", columns, rows, query, folded=True, empty="Nothing was timed.")
 
 
 def _sources(seen: Material) -> dict[str, Block]:
     """Winners' files by kernel id, the fastest of every task first, as far as there is room."""
-    known = {row["kernel_id"]: row for row in seen.rows(sql.SOURCES)}
+    known = {row["kernel_id"]: row for row in seen.rows("comparison.sources")}
     places: dict[str, int] = {}
     ranked = []
-    for row in seen.rows(sql.WINNERS):
+    for row in seen.rows("comparison.winner_rows"):
         places[row["task"]] = place = places.get(row["task"], -1) + 1
         ranked.append((place, row))
     found: dict[str, Block] = {}
@@ -260,7 +265,7 @@ def _sources(seen: Material) -> dict[str, Block]:
     for _, row in sorted(ranked, key=lambda each: each[0]):
         if kernel := known.get(row["kernel_id"]):
             file = with_defaults(kernel["source"], json.loads(kernel["values_json"]))
-            query = seen.query(sql.source(row["kernel_id"]))
+            query = seen.query("comparison.source", kernel=row["kernel_id"])
             room -= len(file)
             shown = file if room >= 0 else "(left out for the size of this report; the query below has it)"
             title = f"{row['kernel']}, of {row['cells']}: source"
@@ -274,7 +279,7 @@ def _failures(seen: Material) -> Section:
         text("one message", "example", code=True),
     ]  # fmt: skip
     told = Words("Of all that was proposed; no_child: answers that led to no kernel. Slower kernels are no failures.")
-    rows, query = seen.rows(sql.FAILURES), seen.query(sql.FAILURES)
+    rows, query = seen.rows("comparison.failures"), seen.query("comparison.failures")
     table = Table("Failures by kind", columns, rows, query, empty="Nothing failed.")
     return Section("Failures", [told, table], "failures")
 
@@ -298,7 +303,7 @@ def _checks(seen: Material) -> Section:
         blocks.append(Table("Leaks", leaked, [leak.as_row() for leak in found.leaks]))
     blocks.append(Table(
         "Hidden shapes that were drawn for the judgement, besides the operator's own", shapes,
-        seen.rows(sql.SHAPES_DRAWN), seen.query(sql.SHAPES_DRAWN), empty="Nothing is judged yet.",
+        seen.rows("comparison.shapes"), seen.query("comparison.shapes"), empty="Nothing is judged yet.",
     ))  # fmt: skip
     return Section("Checks", blocks, "checks")
 
@@ -309,11 +314,11 @@ def _made_of(seen: Material) -> Section:
         text("kernel-evo", "engine_version"), text("machine", "host_json", code=True), number("cells", "cells", count),
         text("first began", "first_began"), text("last began", "last_began"),
     ]  # fmt: skip
-    rows = seen.rows(sql.HOSTS)
+    rows = seen.rows("comparison.hosts")
     devices = [text("target", "target"), text("device, as prompts tell of it", "device")]
     told = [{"target": target, "device": device.name} for target, device in seen.begun.devices.items()]
     return Section("What was compared", [
-        Table("Versions and machines", columns, rows, seen.query(sql.HOSTS), empty="No cell is begun yet."),
+        Table("Versions and machines", columns, rows, seen.query("comparison.hosts"), empty="No cell is begun yet."),
         Table("Devices", devices, told),
         Listing(f"The whole configuration: {seen.folder / CONFIG}", seen.made.model_dump_json(indent=2)),
     ], "compared")  # fmt: skip

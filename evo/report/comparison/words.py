@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from evo.compare.cells import Standing
 from evo.compare.config import USED
 from evo.compare.inference import LEAST_BLOCKS, Effect, Verdict, nothing_concluded
-from evo.report.comparison import sql
-from evo.report.comparison.data import Material
+from evo.report.comparison.data import Material, asked
 from evo.report.document import Program, probability
 from fitness.words import digits, interval
 from mutators.llm.settings import is_outside
@@ -55,7 +54,7 @@ def notices(seen: Material) -> Iterator[str]:
 
 def _demonstration(seen: Material) -> Iterator[str]:
     arms = sorted(arm for arm in seen.made.arms if any(map(is_outside, seen.made.models_of(arm))))
-    authors = sorted({row["author"] for row in seen.rows(sql.MODELS) if row["author"]})
+    authors = sorted({row["author"] for row in seen.rows("comparison.models") if row["author"]})
     if arms or authors:
         by = f" (they called themselves {', '.join(authors)})" if authors else ""
         yield (
@@ -145,7 +144,7 @@ from evo.store import query
 folder = Path({str(seen.folder)!r})
 made, cells = begun(folder)
 rows = query(find_runs(folder.parent, {seen.where!r}), """
-{sql.OUTCOMES}
+{asked(seen.made, "comparison.outcome_rows")}
 """).to_pylist()
 # Tests: scipy.stats.permutation_test over operators, scipy.stats.bootstrap over operators and seeds, Holm over arms.
 found = concluded(made, [Outcome(**row) for row in rows], len(cells))

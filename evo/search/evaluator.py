@@ -1,0 +1,88 @@
+"""The evaluator of a search: its pool of workers, and all that is asked of them beside its requests."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import nullcontext
+
+from evo import rows as records
+from evo.budget import RunClock
+from evo.individual import Individual
+from evo.search.confirmations import Confirmations
+from evo.search.history import History
+from evo.search.task import Outstanding, TakenProfile, TaskState
+from evo.search.verdicts import Verdicts, can_be_profiled
+from evo.workers.pool import Pool, Waits
+from mutators.base import Parent
+from mutators.registry import asks_model
+
+
+class Evaluator:
+    """Owns what workers are asked for: verdicts, profiles, confirmations."""
+
+    def __init__(
+        self, pool: Pool, history: History, clock: RunClock, *, waits: Waits, profiles_wait: bool = False
+    ) -> None:
+        """For `waits` see `evo.workers.pool.tried`, for `profiles_wait` see `Profiles`."""
+        self.pool = pool
+        self.verdicts = Verdicts(pool, history.commit, history.now, waits)
+        self.profiles = Profiles(self.verdicts, history, pool, waits=profiles_wait)
+        self.confirmations = Confirmations(history, self.verdicts, pool, clock)
+        self._history = history
+
+    def recall(self, individual: Individual) -> None:
+        """Take the verdict on a stored individual for known."""
+        if individual.kernel and individual.evaluation:
+            self.verdicts.recall(individual.request.task, individual.kernel, individual.evaluation)
+
+    def restore(self) -> None:
+        """Take note of what earlier sessions spent."""
+        (spent,) = self._history.store.rows(records.JUDGED).to_pylist()
+        self.verdicts.resume(**spent)
+
+
+class Profiles:
+    """Has kernels profiled that questions are about, each once, and never more than a judge's share of the pool."""
+
+    def __init__(self, verdicts: Verdicts, history: History, pool: Pool, *, waits: bool = False) -> None:
+        """With `waits`, what finds no room waits for it, rather than for the next question about the kernel.
+
+        So a cell of a comparison comes to know the same whenever it is interrupted.
+        """
+        self._room = asyncio.Semaphore(pool.judges) if waits else None
+        self._verdicts = verdicts
+        self._history = history
+        self._pool = pool
+        self.running: dict[str, asyncio.Task[TakenProfile]] = {}
+        """By kernel id, the profiles that are being taken."""
+
+    def want(self, asked: Outstanding) -> list[asyncio.Task[TakenProfile]]:
+        """Begin to profile the kernels that a question shows, if they can be and were not; return the tasks."""
+        state, request, params = asked.state, asked.request, asked.request.params
+        if not asks_model(request) or params.get("profiler") == "none" or "profile_of" in params:
+            return []
+        begun = []
+        for kernel_id, evaluation_id in asked.bound.sources[: 2 if request.mutator == "crossover" else 1]:
+            known = kernel_id in state.seen.profiles or kernel_id in self.running
+            if known or not evaluation_id or (self._room is None and len(self.running) >= self._pool.judges):
+                continue
+            kernel = self._history.parents.find((kernel_id, evaluation_id), baseline=state.baseline)
+            if can_be_profiled(kernel):
+                begun.append(self._begin(state, kernel, evaluation_id))
+        return begun
+
+    def _begin(self, state: TaskState, parent: Parent, evaluation_id: str) -> asyncio.Task[TakenProfile]:
+        kernel_id = parent.kernel.id
+        task = asyncio.ensure_future(self._taken(state, parent, evaluation_id))
+        self.running[kernel_id] = task
+        task.add_done_callback(lambda _: self.running.pop(kernel_id))
+        return task
+
+    async def _taken(self, state: TaskState, parent: Parent, evaluation_id: str) -> TakenProfile:
+        async with self._room or nullcontext():
+            return await self._verdicts.take_profile(state, parent, evaluation_id)
+
+    def cancel(self) -> None:
+        """Cancel all of them: no further question will be asked that they could serve."""
+        for task in self.running.values():
+            task.cancel()

@@ -1,0 +1,72 @@
+"""The engine's own queries: the files in `reads/`, each one's queries by name.
+
+A query stands below a line `-- [name]`; comments at its head are for its reader and no part of it. `-- using a, b`
+among them names queries of the same file that it is asked after, as parts of its WITH. Values of `$name` are bound as a
+rule; a query that is printed, for others to ask, is filled with them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from textwrap import indent
+
+from evo.store.several import literal
+
+FOLDER = Path(__file__).parent / "reads"
+SECTION = re.compile(r"^-- \[(\w+)\]\n((?:--.*\n)*)", re.MULTILINE)
+USING = re.compile(r"^-- using (.+)$", re.MULTILINE)
+
+
+class Identifier(str):
+    """The name of a column, which stands in a query as it is."""
+
+
+Value = str | int | list[str]
+
+
+@cache
+def _file(name: str) -> dict[str, tuple[tuple[str, ...], str]]:
+    """By name the queries of one file: the parts that each is asked after, and its text."""
+    _, *parts = SECTION.split((FOLDER / f"{name}.sql").read_text(encoding="utf-8"))
+    heads, texts = parts[1::3], parts[2::3]
+    using = (tuple(re.findall(r"\w+", " ".join(USING.findall(head)))) for head in heads)
+    return dict(zip(parts[::3], zip(using, map(str.strip, texts), strict=True), strict=True))
+
+
+@cache
+def own_query(name: str) -> str:
+    """The text of `FILE.QUERY`. It raises KeyError."""
+    file, _, query = name.partition(".")
+    text = _file(file)[query][1]
+    parts = [f"{part} as (\n{indent(_file(file)[part][1], '    ')}\n)" for part in dict.fromkeys(_needed(file, query))]
+    if not parts:
+        return text
+    return "with\n" + ",\n".join(parts) + (f",\n{text[5:]}" if text.startswith("with\n") else f"\n{text}")
+
+
+def _needed(file: str, query: str) -> Iterator[str]:
+    for part in _file(file)[query][0]:
+        yield from _needed(file, part)
+        yield part
+
+
+def own_queries() -> list[str]:
+    """The names of all."""
+    return [f"{path.stem}.{name}" for path in sorted(FOLDER.glob("*.sql")) for name in _file(path.stem)]
+
+
+def filled(name: str, **values: Value) -> str:
+    """The text of a query with these values in it."""
+
+    def written(found: re.Match[str]) -> str:
+        value = values[found[1]]
+        return f"({', '.join(map(literal, value))})" if isinstance(value, list) else _literal(value)
+
+    return re.sub(r"\$(\w+)", written, own_query(name))
+
+
+def _literal(value: str | int) -> str:
+    return literal(value) if isinstance(value, str) and not isinstance(value, Identifier) else str(value)

@@ -1,0 +1,55 @@
+-- [endings]
+-- How sessions began and ended, in their order.
+select kind, detail_json, created_at from events
+where kind in ('session', 'finished', 'stopped', 'failed') order by rowid
+
+-- [last]
+-- When, in seconds, there was last a verdict, any sign of life, and a session that began.
+select
+    (select max(epoch(created_at)) from evaluations) as verdict,
+    (select max(epoch(created_at)) from events where kind = 'session') as began,
+    greatest(
+        (select max(epoch(created_at)) from evaluations), (select max(epoch(created_at)) from tells),
+        (select max(epoch(created_at)) from llm_calls), (select max(epoch(created_at)) from profiles),
+        (select max(epoch(created_at)) from events where kind not in ('stalled', 'restart', 'waits'))
+    ) as life,
+    (select config_json from runs limit 1) as config_json
+
+-- [waits]
+-- What the search last said it waits for, unless a result came since.
+select arg_max(detail_json, rowid)->>'for' as what from events where kind = 'waits'
+  and created_at > coalesce((select max(created_at) from tells), 'epoch'::timestamptz)
+  and rowid > (select coalesce(max(rowid), -1) from events where kind = 'session')
+
+-- [alarms]
+-- Alarms and lost workers after this moment.
+select kind, epoch(created_at) as at from events
+where kind in ('stalled', 'restart', 'worker_lost') and epoch(created_at) > $since
+
+-- [use]
+-- What a run used and came to.
+with sessions as (
+    select epoch(created_at) as began, lead(epoch(created_at), 1, 'infinity'::double) over (order by rowid) as next
+    from events where kind = 'session'
+),
+signs as (
+    select epoch(created_at) as at from events
+    union all select epoch(created_at) from asks
+    union all select epoch(created_at) from tells
+),
+lasting as (
+    select max(s.at) - e.began as wall_s
+    from sessions as e join signs as s on s.at >= e.began and s.at < e.next
+    group by e.began
+)
+select
+    (select strftime(min(created_at) at time zone 'UTC', '%Y-%m-%dT%H:%M:%SZ') from runs) as began,
+    (select config_json from runs limit 1) as config_json,
+    (select list(distinct task) from asks) as tasks,
+    (select count(*) from best where log_speedup > 0 and level = 'confirmed') as improved,
+    (select max(speedup) from best) as speedup,
+    (select arg_max(task, speedup) from best) as best_task,
+    (select coalesce(sum(wall_s), 0) from lasting) as wall_s,
+    (select coalesce(sum(evaluations), 0) from used) as evaluations,
+    (select coalesce(sum(tokens_in + tokens_out), 0) from used) as tokens,
+    (select coalesce(sum(cost_usd), 0) from used) as cost_usd

@@ -1,0 +1,80 @@
+-- [like]
+-- The kernel of this id, or those whose ids begin so.
+select kernel_id from kernels where starts_with(kernel_id, $prefix) order by kernel_id <> $prefix limit 2
+
+-- [tasks]
+-- Tasks that a kernel belongs to, drafts that were never handed in included.
+select task from (
+    select task, created_at from individuals where kernel_id = $kernel
+    union all
+    select task, created_at from tool_calls where kernel_id = $kernel
+) where starts_with(task, $task) order by created_at limit 1
+
+-- [kernel]
+from kernels where kernel_id = $kernel limit 1
+
+-- [born]
+from individuals where task = $task and kernel_id = $kernel
+
+-- [verdict]
+from verdicts where task = $task and kernel_id = $kernel
+
+-- [measured]
+-- Evaluations with all that was measured of each.
+select e.*,
+    coalesce((select list(t order by t.rowid) from timings t where t.evaluation_id = e.evaluation_id), []) as timings,
+    coalesce((
+        select list(l order by l.rowid) from library_timings l where l.evaluation_id = e.evaluation_id
+    ), []) as library_timings,
+    coalesce((select list(r order by r.rowid) from errors r where r.evaluation_id = e.evaluation_id), []) as errors
+from evaluations e
+
+-- [evaluation]
+-- using measured
+from measured where evaluation_id = $evaluation
+
+-- [judged]
+-- The verdict that counts on the kernels whose ids begin so.
+-- using measured
+select m.* from verdicts v join measured m using (evaluation_id)
+where v.task = $task and starts_with(v.kernel_id, $prefix) limit 2
+
+-- [profile]
+from profiles where task = $task and kernel_id = $kernel and failure is null order by rowid
+
+-- [metrics]
+from metrics where task = $task and kernel_id = $kernel order by rowid
+
+-- [ancestors]
+from ancestors($task, $kernel) order by generation, created_at
+
+-- [born_of]
+select kernel_id from individuals where task = $task and kernel_id in $kernels
+
+-- [born_like]
+select kernel_id from individuals where task = $task and starts_with(kernel_id, $prefix)
+
+-- [naive]
+select task, kernel_id from individuals where generation = 0 and starts_with(task, $task)
+qualify row_number() over (partition by task order by number) = 1 order by task
+
+-- [best]
+select task, kernel_id from best where starts_with(task, $task) order by task
+
+-- [best_files]
+select b.*, k.operator, k.target, k.source, k.values_json
+from best b join kernels k using (kernel_id) where starts_with(b.task, $task) order by b.task
+
+-- [proposed]
+-- Tasks that a kernel was proposed in, in their order.
+select task, kernel_id from individuals where kernel_id = $kernel order by created_at
+
+-- [ids]
+-- Those of most gain first.
+select kernel_id from verdicts where starts_with(kernel_id, $prefix)
+group by kernel_id order by max(speedup) desc nulls last limit $most
+
+-- [confirmed]
+-- The best confirmed one of a task.
+select kernel_id from verdicts where task = $task and status = 'correct' and level = 'confirmed'
+order by log_speedup desc, duplicate_of is not null, kernel_id limit 1

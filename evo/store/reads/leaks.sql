@@ -1,0 +1,32 @@
+-- [told]
+-- What would tell a cell of others although its prompts may not show it.
+select 'starts from the kernel file ' || json_extract_string(request_json, '$.params.name') as what, request_id
+from asks where mutator = 'ancestor' and json_extract_string(request_json, '$.params.name') <> 'naive'
+union all
+select 'has a kernel that no request asked for', request_id from proposals where kind = 'guest'
+union all
+select 'was made from a kernel of another task', request_id from proposals where mutator = 'port'
+union all
+select 'starts from more than its naive kernel', null from runs
+where json_extract_string(config_json, '$.ancestors') <> 'naive'
+union all
+select 'is told lessons of other runs', null from runs
+where json_array_length(config_json, '$.lessons') > 0 or json_array_length(config_json, '$.learnt') > 0
+
+-- [prompts]
+-- Every prompt that was sent, also those without an answer yet.
+select request_id, messages_json from llm_calls
+union all
+select request_id, messages_json from llm_sent where messages_json is not null
+
+-- [own]
+-- What a cell made by itself.
+select source as text from kernels
+union all select answer from llm_calls where answer is not null
+union all select tool_calls_json from llm_calls where tool_calls_json is not null
+
+-- [made]
+select distinct source as text from kernels
+
+-- [ideas]
+select distinct description as text from proposals where model is not null and length(description) >= 32

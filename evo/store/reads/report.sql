@@ -1,0 +1,109 @@
+-- [standings]
+with places as (select task, min(rowid) as place from asks group by task),
+timed as (select evaluation_id, exp(avg(ln(latency_us))) as best_us from timings group by evaluation_id),
+beside as (
+    select evaluation_id, avg(log_ratio) as log_ratio, sqrt(sum(log_ratio_se ** 2)) / count(*) as se
+    from library_timings group by evaluation_id
+),
+fates as (
+    select task, count(*) as kernels, count(*) filter (status = 'correct') as correct
+    from verdicts where duplicate_of is null group by task
+)
+select task, b.kernel_id, b.speedup, b.speedup_low, b.speedup_high, coalesce(b.level, 'nothing correct') as level,
+    b.flagged,
+    t.best_us, exp(l.log_ratio) as over_library, exp(l.log_ratio - 1.96 * l.se) as library_low,
+    exp(l.log_ratio + 1.96 * l.se) as library_high, u.evaluations, f.kernels, f.correct, u.cost_usd, u.evaluator_s,
+    b.mutator, b.model
+from places left join best as b using (task) left join timed as t using (evaluation_id)
+left join beside as l using (evaluation_id) left join used as u using (task) left join fates as f using (task)
+order by place
+
+-- [progress]
+select p.task, p.evaluation, p.elapsed_s, p.kernel_id, coalesce(v.level, p.level) as level, v.flagged,
+    p.best_speedup, v.speedup_low, v.speedup_high, i.mutator, i.model, i.author, i.description
+from progress as p
+left join verdicts as v on v.task = p.task and v.kernel_id = p.kernel_id
+left join individuals as i on i.task = p.task and i.kernel_id = p.kernel_id
+where p.improved order by p.task, p.evaluation
+
+-- [ends]
+select task, max(evaluation) as evaluation, max(elapsed_s) as elapsed_s from progress group by task
+
+-- [elites]
+select task, cell, kernel_id, level, flagged, speedup, speedup_low, speedup_high, mutator, model,
+    description
+from elites order by task, speedup desc, cell
+
+-- [failures]
+select task, status, count, left(example, 300) as example
+from failures order by count desc, task, status
+
+-- [costs]
+select model, calls, failed_calls, doubted_calls, tokens_in, tokens_out, cost_usd, lost_usd, likely_lost_usd,
+    seconds
+from cost order by cost_usd desc, model
+
+-- [quarantined]
+select v.task, v.kernel_id, left(v.message, 300) as message, i.mutator, i.author, v.judged_at
+from verdicts as v left join individuals as i using (task, kernel_id)
+where v.status = 'quarantined' order by v.judged_at desc
+
+-- [events]
+select kind, task, count(*) as times, max(created_at) as latest_at,
+    left(arg_max(detail_json, created_at), 300) as latest
+from events
+where kind not in ('definitions', 'session', 'finished', 'stopped', 'failed', 'waits')
+group by kind, task order by latest_at desc
+
+-- [roofline]
+select b.task, b.kernel_id, b.level,
+    e.anchor_id = n.kernel_id and b.kernel_id <> n.kernel_id as beside_naive, t.workload, t.latency_us,
+    t.anchor_latency_us
+from best as b join evaluations as e using (evaluation_id) join timings as t using (evaluation_id)
+left join (
+    select task, kernel_id from individuals where generation = 0
+    qualify row_number() over (partition by task order by number) = 1
+) as n on n.task = b.task
+order by b.task, t.rowid
+
+-- [calls]
+select i.task, i.kernel_id, c.call_id, c.role, c.model, c.author, c.messages_json, c.answer
+from individuals as i join llm_calls as c using (request_id)
+where i.kernel_id in (select unnest($ids)) and c.status not in ('failed', 'unavailable')
+order by c.rowid
+
+-- [ancestors]
+-- All of a champion's, through all parents.
+select task, generation, kernel_id, mutator, model, author, description, status, level, flagged, speedup,
+    speedup_low, speedup_high
+from ancestors($task, $kernel) order by generation, created_at
+
+-- [siblings]
+-- The fastest children of each of these kernels.
+select task, parent_id, kernel_id, mutator, model, description, status, level, flagged, speedup,
+    speedup_low, speedup_high
+from lineage where task = $task and parent_id in $parents
+qualify row_number() over (partition by parent_id order by log_speedup desc nulls last, number) <= $most
+order by generation, parent_id, log_speedup desc nulls last, number
+
+-- [timings]
+-- The verdict on a kernel that counts, workload by workload.
+select t.workload, t.latency_us, t.anchor_latency_us, exp(t.log_ratio) as ratio,
+    exp(t.log_ratio - 1.96 * t.log_ratio_se) as low, exp(t.log_ratio + 1.96 * t.log_ratio_se) as high, t.pairs,
+    l.library_latency_us, exp(l.log_ratio) as over_library, exp(l.log_ratio - 1.96 * l.log_ratio_se) as library_low,
+    exp(l.log_ratio + 1.96 * l.log_ratio_se) as library_high
+from verdicts as v join timings as t using (evaluation_id)
+left join library_timings as l using (evaluation_id, workload)
+where v.task = $task and v.kernel_id = $kernel order by t.rowid
+
+-- [source]
+select source from kernels where kernel_id = $kernel
+
+-- [prompt]
+select messages_json from llm_calls where call_id = $call
+
+-- [answer]
+select answer from llm_calls where call_id = $call
+
+-- [config]
+select config_json from runs
