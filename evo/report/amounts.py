@@ -40,18 +40,18 @@ def seconds(value: float) -> str:
     return f"{value:,.1f}"
 
 
-def duration(seconds: float) -> str:
+def duration(took_s: float) -> str:
     """Return a time: `48 s`, `12 min`, `7.5 h`, `3.2 d`."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.1f} d"
+    if took_s < 120:
+        return f"{took_s:.0f} s"
+    if took_s < 7200:
+        return f"{took_s / 60:.0f} min"
+    return f"{took_s / 3600:.1f} h" if took_s < 172_800 else f"{took_s / 86_400:.1f} d"
 
 
-def tokens(count: float) -> str:
+def tokens(value: float) -> str:
     """Return a number of tokens as budgets have it: `850tok`, `12.5ktok`, `3Mtok`."""
-    return f"{count:g}tok" if count < 1e4 else f"{count / 1e3:.3g}ktok" if count < 1e6 else f"{count / 1e6:.3g}Mtok"
+    return f"{value:g}tok" if value < 1e4 else f"{value / 1e3:.3g}ktok" if value < 1e6 else f"{value / 1e6:.3g}Mtok"
 
 
 def amount(value: float) -> str:
