@@ -437,16 +437,8 @@ WAITS = "waits"
 
 
 def event_rows(kind: str, detail: Mapping[str, Any], *, at: float, task: Task | None = None) -> Rows:
-    return {
-        "events": [
-            {
-                "created_at": moment(at),
-                "kind": kind,
-                "task": str(task) if task else None,
-                "detail_json": compact(detail),
-            }
-        ]
-    }
+    named = str(task) if task else None
+    return {"events": [{"created_at": moment(at), "kind": kind, "task": named, "detail_json": compact(detail)}]}
 
 
 # --- the history of a run ---------------------------------------------------------------------------------------------
