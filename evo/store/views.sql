@@ -181,9 +181,9 @@ LEFT JOIN spent USING (request_id)
 WHERE p.kind NOT IN ('say', 'profile');
 COMMENT ON VIEW offspring IS 'Every proposal that a kernel was asked of; if its child was new to the task (is_new) also its verdict, that of its parents in its own task (correct if one of them is) and its gain over the fastest correct one of them, ln(its time / child time), where both are correct: a kernel that was carried over as it stands (parents of source_task alone) has none. propose_s: of the mutator, models included; evaluate_s: of evaluators.';
 
-CREATE VIEW mutator_gain AS
+CREATE VIEW gains AS
 SELECT
-    task, mutator,
+    task, kind, name,
     count(*) AS proposals,
     count(*) FILTER (kernel_id IS NULL) AS failures,
     count(*) FILTER (is_new) AS kernels,
@@ -195,28 +195,58 @@ SELECT
     sum(propose_s) AS propose_s,
     sum(evaluate_s) AS evaluate_s,
     coalesce(sum(cost_usd), 0) AS cost_usd
-FROM offspring
-GROUP BY task, mutator;
-COMMENT ON VIEW mutator_gain IS 'Per task and mutator: proposals, failures (no child), kernels new to the task, of those duplicates of known programs, correct ones, and improved ones (faster than every parent, or correct where none was); gains over the fastest parent, in ln; seconds of proposing and of evaluating.';
+FROM (SELECT *, unnest(['mutator', 'model']) AS kind, unnest([mutator, model]) AS name FROM offspring)
+WHERE name IS NOT NULL
+GROUP BY task, kind, name;
+COMMENT ON VIEW gains IS 'Per task and mutator, and per task and model (kind): proposals, failures (no child), kernels new to the task, of those duplicates of known programs, correct ones, and improved ones (faster than every parent, or correct where none was); gains over the fastest parent, in ln; seconds of proposing and of evaluating.';
+
+CREATE VIEW mutator_gain AS
+SELECT task, name AS mutator, * EXCLUDE (task, kind, name) FROM gains WHERE kind = 'mutator';
+COMMENT ON VIEW mutator_gain IS 'As gains, of mutators.';
 
 CREATE VIEW model_gain AS
+SELECT task, name AS model, * EXCLUDE (task, kind, name) FROM gains WHERE kind = 'model';
+COMMENT ON VIEW model_gain IS 'As gains, of models.';
+
+CREATE VIEW raised AS
 SELECT
-    task, model,
-    count(*) AS proposals,
-    count(*) FILTER (kernel_id IS NULL) AS failures,
-    count(*) FILTER (is_new) AS kernels,
-    count(*) FILTER (is_duplicate) AS duplicates,
-    count(*) FILTER (status = 'correct') AS correct,
-    count(*) FILTER (status = 'correct' AND parent_id IS NOT NULL AND (gain > 0 OR parent_status <> 'correct')) AS improved,
-    avg(gain) AS mean_gain,
-    max(gain) AS max_gain,
-    sum(propose_s) AS propose_s,
-    sum(evaluate_s) AS evaluate_s,
-    coalesce(sum(cost_usd), 0) AS cost_usd
-FROM offspring
-WHERE model IS NOT NULL
-GROUP BY task, model;
-COMMENT ON VIEW model_gain IS 'As mutator_gain, per task and model.';
+    task, request_id,
+    greatest(log_speedup - coalesce(lag(log_speedup) OVER (PARTITION BY task ORDER BY seq), 0), 0) AS raised
+FROM (
+    SELECT
+        t.task, t.seq, t.request_id,
+        max(CASE v.status WHEN 'correct' THEN v.log_speedup END) OVER (PARTITION BY t.task ORDER BY t.seq) AS log_speedup
+    FROM tells AS t
+    LEFT JOIN verdicts AS v USING (task, kernel_id)
+);
+COMMENT ON VIEW raised IS 'Per request how far it moved the best of its task, ln, in the order in which requests were told, with the verdicts that count now.';
+
+CREATE VIEW sessions AS
+WITH marks AS (
+    SELECT rowid AS place, kind, created_at, detail_json->>'reason' AS reason
+    FROM events
+    WHERE kind IN ('session', 'finished', 'stopped', 'failed')
+),
+begun AS (
+    SELECT
+        place, created_at AS began, lead(place, 1, 9e18::BIGINT) OVER (ORDER BY place) AS next_place,
+        lead(created_at, 1, 'infinity'::TIMESTAMPTZ) OVER (ORDER BY place) AS next_began
+    FROM marks
+    WHERE kind = 'session'
+),
+signs AS (
+    SELECT created_at FROM events UNION ALL SELECT created_at FROM asks UNION ALL SELECT created_at FROM tells
+)
+SELECT
+    row_number() OVER (ORDER BY place) AS session, began, next_began,
+    -- No sign is within it where the machine's clock was set back.
+    coalesce(epoch((
+        SELECT max(created_at) FROM signs WHERE created_at >= began AND created_at < next_began
+    )) - epoch(began), 0) AS took_s,
+    (SELECT arg_max(kind, m.place) FROM marks AS m WHERE m.place > b.place AND m.place < next_place) AS ended,
+    coalesce((SELECT arg_max(reason, m.place) FROM marks AS m WHERE m.place > b.place AND m.place < next_place), '') AS reason
+FROM begun AS b;
+COMMENT ON VIEW sessions IS 'The sessions of a run, in their order: each lasts from its beginning to its last sign of life before the next one; ended: finished, stopped or failed; NULL: it goes on, or its process ended without a word.';
 
 CREATE VIEW cost AS
 WITH sent AS (
