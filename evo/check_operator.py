@@ -16,6 +16,7 @@ from fitness.judging.base import Anchor, Fitness
 from fitness.judging.levels import judge
 from fitness.judging.mutation_test import MutationTest, Tried
 from fitness.targets import place
+from fitness.words import of_bound
 from mutators.analysis.cpp_tree import SyntaxTree
 from mutators.mutants import Mutant, chosen, mutants
 from operators.catalog import functions, load
@@ -296,7 +297,7 @@ def _naive_lines(found: TaskCheck, file: str, shapes: int) -> Iterator[str]:
         yield f"{head} ({found.runs_on})\n  {found.message}"
         return
     level = f" at the level {found.level}" if found.level else f" on {shapes} shapes"
-    yield f"{head}{level}, its worst error at {found.worst_error:.2g} of the bound ({found.runs_on})"
+    yield f"{head}{level}, its worst error at {of_bound(found.worst_error)} ({found.runs_on})"
     if found.library_lack:
         yield f"  note: the library was not timed: {found.library_lack}"
 

@@ -12,13 +12,13 @@ from typing import Any
 
 from evo.api import Run
 from evo.config import DEFAULT_SETS, RunConfig
-from fitness.evaluation import Evaluation, Timing, library_calls
-from fitness.flags import beside, flags
+from fitness.evaluation import Evaluation, Timing, interval95, library_calls
 from fitness.judging.base import Anchor
 from fitness.judging.levels import judge
 from fitness.judging.timing import LogRatio, mean, smallest_detectable
 from fitness.profiling.profiles import Profile
 from fitness.targets import fitness
+from fitness.words import beside, digits, flags, of_bound, speedup, time_us
 from operators.catalog import load
 from operators.definition.spec import Operator, Task
 from operators.errors import UserError, unknown
@@ -110,7 +110,7 @@ def verdict_lines(evaluations: Sequence[Evaluation]) -> list[str]:
     for e in evaluations:
         lines.append(beside(f"{e.level}: {e.status}", flags(e.facts)) + (f"\n  {e.message}" if e.message else ""))
         lines += [
-            f"  {c.workload} {c.tensor} ({c.family}): worst error {c.max_ratio:.3g} of its bound, rms {c.rms_ratio:.3g}"
+            f"  {c.workload} {c.tensor} ({c.family}): worst error {of_bound(c.max_ratio)}, rms {digits(c.rms_ratio)}"
             for c in e.errors
         ]
         lines += [f"  {stage} {ms:.0f} ms" for stage, ms in e.stage_ms.items()]
@@ -124,25 +124,20 @@ def verdict_lines(evaluations: Sequence[Evaluation]) -> list[str]:
     if last.log_speedup is not None and last.log_speedup_se is not None:
         seen = math.expm1(smallest_detectable(last.log_ratio_se or 0.0))
         lines.append(
-            f"speedup {_times(LogRatio(last.log_speedup, last.log_speedup_se))} over the baseline; "
+            f"speedup {speedup(*interval95(last.log_speedup, last.log_speedup_se))} over the baseline; "
             f"a difference of {seen:.1%} would have been seen in 95 of 100 such measurements"
         )
     if last.library_timings:
         found = mean([LogRatio(t.log_ratio, t.log_ratio_se) for t in last.library_timings])
         calls = library_calls(last.library_timings)
-        lines.append(f"{_times(found)} over the library" + f" ({calls})" * bool(calls))
+        lines.append(f"{speedup(*interval95(found.value, found.se))} over the library" + f" ({calls})" * bool(calls))
     return lines
 
 
 def timing_line(timing: Timing, other: str) -> str:
     """One workload against the baseline or the library; the quotient of the two times is the ratio."""
-    ratio = _times(LogRatio(timing.log_ratio, timing.log_ratio_se), f", {timing.pairs} pairs")
-    return f"{timing.workload}: {timing.latency_us:.1f} us, {other} {timing.anchor_latency_us:.1f} us, {ratio}"
-
-
-def _times(ratio: LogRatio, more: str = "") -> str:
-    value, low, high = (math.exp(ratio.value + sign * 1.96 * ratio.se) for sign in (0, -1, 1))
-    return f"{value:.2f}x (95 %: {low:.2f}-{high:.2f}{more})"
+    found = speedup(*interval95(timing.log_ratio, timing.log_ratio_se), f", {timing.pairs} pairs")
+    return f"{timing.workload}: {time_us(timing.latency_us)}, {other} {time_us(timing.anchor_latency_us)}, {found}"
 
 
 PUBLISHED = "published"

@@ -37,6 +37,7 @@ from mutators.bench import Result, Tool
 from mutators.llm.calls import cache_key
 from mutators.llm.settings import LlmSettings
 from mutators.llm.tools import content_of
+from mutators.registry import propose
 from operators.definition.spec import CHAMPIONS, Task
 from operators.errors import UserError
 from operators.kernel import Kernel
@@ -158,7 +159,6 @@ class Replay:
         except Different as difference:
             return told, str(difference)
         finally:
-            self._execution.close()
             await self._history.note("finished", {"reason": "replayed"})
             await asyncio.wrap_future(self._ahead.last)
         return told, ""
@@ -265,6 +265,10 @@ class _StoredEvaluator:
         """By request, all at once: a query for each would read the whole table as often as it has rows."""
         return records.verdicts(self._then.sql)
 
+    async def propose(self, state: TaskState, request: Request, parents: tuple[Parent, ...]) -> Proposal:
+        """Return what the mutator makes of it now."""
+        return await propose(request, parents, state.operator)
+
     async def evaluate(self, state: TaskState, request: Request, kernel: Kernel) -> tuple[Reached, ...]:
         """Return the stored verdicts of the request, least severe first, as if they were reached now.
 
@@ -278,7 +282,7 @@ class _StoredEvaluator:
         if found[0]["kernel_id"] != kernel.id:
             then = found[0]["kernel_id"][:12]
             raise Different(f"{request.id}: {request.mutator} made kernel {then} then, and {_shown(kernel)} now")
-        return tuple(Reached(records.measured_evaluation(row), time.time()) for row in found)
+        return tuple(Reached(records.evaluation_from(row), time.time()) for row in found)
 
     async def profile(
         self, state: TaskState, request: Request, parent: Parent, evaluation_id: str

@@ -1,36 +1,36 @@
-"""Between the engine's objects and the store's rows: pure functions both ways."""
+"""Between the engine's objects and the store's rows: pure functions both ways, table by table."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from enum import Enum
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from evo.individual import UNAVAILABLE, Individual
-from fitness.evaluation import CheckError, Evaluation, Level, LibraryTiming, Status, Timing
+from fitness.evaluation import Evaluation, Level, LibraryTiming
 from fitness.profiling.profiles import Bottleneck, Metric, Profile
-from mutators.base import Call, CallStatus, Kind, Message, Proposal, Request, ToolCall
+from mutators.base import Call, Kind, Message, Proposal, Request
 from operators.definition.spec import Task
 from operators.kernel import Kernel
 
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
 Item = TypeVar("Item")
 Row = dict[str, Any]
+Rows = dict[str, list[Row]]
+"""Rows by table."""
 
 
 def compact(value: Any) -> str:
     """Return canonical JSON. It raises TypeError for what has no place in it."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), default=_plain)
-
-
-def moment(seconds: float) -> datetime:
-    """Return seconds since the epoch as the store keeps them."""
-    return datetime.fromtimestamp(seconds, UTC)
 
 
 def _plain(value: Any) -> Any:
@@ -39,36 +39,18 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no place in a row")
 
 
-def _as_is(value: Any) -> Any:
-    return value.value if isinstance(value, Enum) else value
+def moment(seconds: float) -> datetime:
+    """Return seconds since the epoch as the store keeps them."""
+    return datetime.fromtimestamp(seconds, UTC)
 
 
-@dataclass(frozen=True)
-class FieldColumn:
-    """Storage of one field of a dataclass; by default as it is, under its own name."""
-
-    name: str
-    """In the table."""
-    encode: Callable[[Any], Any] = _as_is
-    decode: Callable[[Any], Any] = lambda value: value
-
-
-class Codec(Generic[Item]):
-    """Rows of one dataclass. Fields that `but` names are kept elsewhere; those of `special` in columns of their own."""
-
-    def __init__(self, kind: type[Item], *, but: tuple[str, ...] = (), **special: FieldColumn) -> None:
-        self._kind = kind
-        named = [field.name for field in fields(kind) if field.name not in but]  # type: ignore[arg-type]
-        self._columns = {name: special.get(name, FieldColumn(name)) for name in named}
-
-    def row(self, item: Item) -> Row:
-        """Return the item's columns."""
-        return {column.name: column.encode(getattr(item, name)) for name, column in self._columns.items()}
-
-    def item(self, row: Mapping[str, Any], **others: Any) -> Item:
-        """Return the item of a row, with `others` for the fields that rows of this table do not hold."""
-        decoded = {name: column.decode(row[column.name]) for name, column in self._columns.items()}
-        return self._kind(**decoded, **others)
+def join(*parts: Mapping[str, Sequence[Row]]) -> Rows:
+    """Return several sets of rows as one."""
+    joined: Rows = {}
+    for part in parts:
+        for table, rows in part.items():
+            joined.setdefault(table, []).extend(rows)
+    return joined
 
 
 class Journal(Protocol):
@@ -98,96 +80,83 @@ class Journal(Protocol):
         ...
 
 
-Rows = dict[str, list[Row]]
+@dataclass(frozen=True)
+class FieldColumn:
+    """Column of a field that the store keeps in another form, or under another name; pydantic ends the decoding."""
 
-NO_LIBRARY = "library_not_timed"
-"""The event that says why a confirmation has no times of the vendor's library."""
-TASK_FAILED = "task_failed"
-"""The event that says why a task could not go on in a session."""
-FAILED = "failed"
-"""The event that says by what fault a session ended."""
-WAITS = "waits"
-"""The event that says what a search waits for in which nothing moves."""
-STAGES = ("build", "verify", "time", "confirm")
-MEASURED = ("timings", "library_timings", "errors")
-"""Tables with what belongs to one evaluation each, by its id; fields of an evaluation are called the same."""
+    name: str
+    """In the table."""
+    encode: Callable[[Any], Any] = lambda value: value
+    decode: Callable[[Any], Any] = lambda value: value
 
 
-EVALUATION = Codec(
-    Evaluation,
-    but=(*MEASURED, "library_lack", "stage_ms"),
-    level=FieldColumn("level", decode=Level),
-    status=FieldColumn("status", decode=Status),
-    inherited=FieldColumn("inherited", decode=lambda text: Status(text) if text else None),
-    cell=FieldColumn("cell", "/".join, lambda text: tuple(text.split("/")) if text else ()),
-    facts=FieldColumn("facts_json", compact, json.loads),
-)
-TIMING = Codec(Timing)
-LIBRARY_TIMING = Codec(
-    LibraryTiming,
-    anchor_latency_us=FieldColumn("library_latency_us"),
-    library=FieldColumn("library", lambda text: text or None, lambda text: text or ""),
-    composed=FieldColumn("composed", decode=bool),
-)
-"""In the table of these the anchor is the vendor's library."""
-ERROR = Codec(CheckError)
-CALL = Codec(
-    Call,
-    messages=FieldColumn(
-        "messages_json", lambda messages: messages_json(messages), lambda text: tuple(json.loads(text))
-    ),
-    status=FieldColumn("status", decode=CallStatus),
-    usage_json=FieldColumn("usage_json", lambda text: text or None, lambda text: text or ""),
-    usage_doubt=FieldColumn("usage_doubt", decode=lambda text: text or ""),
-    author=FieldColumn("author", lambda text: text or None, lambda text: text or ""),
-    tool_calls=FieldColumn(
-        "tool_calls_json",
-        lambda calls: compact([asdict(call) for call in calls]) if calls else None,
-        lambda text: tuple(ToolCall(**call) for call in json.loads(text or "[]")),
-    ),
-    thoughts=FieldColumn(
-        "thoughts_json", lambda found: compact(found) if found else None, lambda text: json.loads(text or "{}")
-    ),
-)
+class Codec(Generic[Item]):
+    """Rows of one dataclass: each field is a column, but those that `apart` names, which are kept elsewhere."""
+
+    def __init__(self, kind: type[Item], *, apart: tuple[str, ...] = (), **special: FieldColumn) -> None:
+        self._kind, self._apart, self._special = kind, apart, special
+
+    @cached_property
+    def _reader(self) -> TypeAdapter[Item]:
+        from pydantic import TypeAdapter  # commands that read no such rows need not load it
+
+        return TypeAdapter(self._kind)
+
+    def row(self, item: Item) -> Row:
+        """Return the item's columns."""
+        row = dict(vars(item))
+        for name in self._apart:
+            del row[name]
+        for name, column in self._special.items():
+            row[column.name] = column.encode(row.pop(name))
+        return row
+
+    def fields(self, row: Mapping[str, Any]) -> Row:
+        """Return the fields of a row, in the form that pydantic takes, among other columns."""
+        return {**row, **{name: column.decode(row[column.name]) for name, column in self._special.items()}}
+
+    def item(self, row: Mapping[str, Any], **others: Any) -> Item:
+        """Return the item of a row, with `others` for the fields that rows of this table do not hold."""
+        return self._reader.validate_python({**self.fields(row), **others})
 
 
-def messages_json(messages: Iterable[Message]) -> str:
-    """Return a conversation as it is kept."""
-    return compact([dict(message) for message in messages])
+def _or_null(encode: Callable[[Any], Any] = str) -> Callable[[Any], Any]:
+    """Return an encoder that gives NULL for what is empty."""
+    return lambda value: encode(value) if value else None
 
 
-def join(*parts: Mapping[str, Sequence[Row]]) -> Rows:
-    """Several sets of rows as one."""
-    joined: Rows = {}
-    for part in parts:
-        for table, rows in part.items():
-            joined.setdefault(table, []).extend(rows)
-    return joined
+def _optional(name: str) -> FieldColumn:
+    """A text whose column is NULL where it is empty."""
+    return FieldColumn(name, _or_null(), lambda text: text or "")
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
 
 
 def ask_rows(requests: Sequence[Request], *, seq: int, wanted: int, at: float) -> Rows:
-    """One ask call with its answers; they share `seq`."""
-    asks, parents = [], []
-    for position, request in enumerate(requests):
-        asks.append(
-            {
-                "seq": seq,
-                "position": position,
-                "wanted": wanted,
-                "task": str(request.task),
-                "number": request.number,
-                "request_id": request.id,
-                "mutator": request.mutator,
-                "request_json": request.to_json(),
-                "digest": request.digest,
-                "created_at": moment(at),
-            }
-        )
-        parents += [
-            {"request_id": request.id, "position": place, "parent_id": parent}
-            for place, parent in enumerate(request.parents)
-        ]
+    """Return the rows of one ask call with its answers; they share `seq`."""
+    asks = [
+        {
+            "seq": seq, "position": position, "wanted": wanted, "task": str(request.task), "number": request.number,
+            "request_id": request.id, "mutator": request.mutator, "request_json": request.to_json(),
+            "digest": request.digest, "created_at": moment(at),
+        }
+        for position, request in enumerate(requests)
+    ]  # fmt: skip
+    parents = [
+        {"request_id": request.id, "position": place, "parent_id": parent}
+        for request in requests
+        for place, parent in enumerate(request.parents)
+    ]
     return {"asks": asks, "parents": parents}
+
+
+def request_from(row: Mapping[str, Any]) -> Request:
+    """Return the request of one row of `_ASKED`."""
+    return Request.from_json(row["request_json"])
+
+
+# --- kernels and proposals --------------------------------------------------------------------------------------------
 
 
 def kernel_row(kernel: Kernel) -> Row:
@@ -197,13 +166,18 @@ def kernel_row(kernel: Kernel) -> Row:
     }  # fmt: skip
 
 
+def kernel_from(row: Mapping[str, Any]) -> Kernel:
+    return Kernel(row["operator"], row["target"], row["source"], json.loads(row["values_json"]))
+
+
 def proposal_row(request: Request, proposal: Proposal, *, at: float) -> Row:
     """The row of a proposal; what `placed` adds is known when the request is told."""
     return {
         "request_id": request.id, "task": str(request.task), "number": request.number, "mutator": request.mutator,
         "model": proposal.model, "kernel_id": proposal.kernel.id if proposal.kernel else None,
-        "parents": list(_parents(request, proposal)), "description": proposal.description, "failure": proposal.failure,
-        "seconds": proposal.seconds, "created_at": moment(at), "kind": request.kind.value, "role": request.role or None,
+        "parents": list(dict.fromkeys((*proposal.bases, *request.parents))),
+        "description": proposal.description, "failure": proposal.failure, "seconds": proposal.seconds,
+        "created_at": moment(at), "kind": request.kind.value, "role": request.role or None,
         "text": proposal.text or None, "evaluate_s": proposal.evaluator_s,
         "metrics_json": None if proposal.metrics is None else compact(proposal.metrics),
         "author": request.params["author"] if request.kind is Kind.GUEST else proposal.author,
@@ -211,31 +185,44 @@ def proposal_row(request: Request, proposal: Proposal, *, at: float) -> Row:
     }  # fmt: skip
 
 
-def _parents(request: Request, proposal: Proposal) -> tuple[str, ...]:
-    """The parents that a child was made from: those"""
-    return tuple(dict.fromkeys((*proposal.bases, *request.parents)))
-
-
 def placed(rows: Rows, *, generation: int, is_new: bool) -> Rows:
-    """The rows of one request (its proposal, its evaluations, least severe first) with their place in the lineage.
+    """Return the rows of one request with their place in the lineage: its proposal, and its evaluations, least severe
+    first.
 
     `is_new`: no request told before had its kernel in its task.
     """
     (proposal,) = rows["proposals"]
     judged = rows.get("evaluations", [])
     spent_ms = sum(row[f"{stage}_ms"] or 0.0 for row in judged for stage in STAGES)
-    told = proposal | {
-        "generation": generation,
-        "is_new": is_new,
-        "evaluate_s": proposal["evaluate_s"] + spent_ms / 1e3,
-    }
+    evaluate_s = proposal["evaluate_s"] + spent_ms / 1e3
+    told = proposal | {"generation": generation, "is_new": is_new, "evaluate_s": evaluate_s}
     last = len(judged) - 1
     marked = [row | {"is_verdict": is_new and place == last} for place, row in enumerate(judged)]
     return rows | {"proposals": [told], "evaluations": marked}
 
 
+# --- evaluations ------------------------------------------------------------------------------------------------------
+
+STAGES = ("build", "verify", "time", "confirm")
+MEASURED = ("timings", "library_timings", "errors")
+"""Tables with what belongs to one evaluation each, by its id; fields of an evaluation are called the same."""
+
+EVALUATION = Codec(
+    Evaluation,
+    apart=(*MEASURED, "library_lack", "stage_ms"),
+    level=FieldColumn("level", str),
+    status=FieldColumn("status", str),
+    inherited=FieldColumn("inherited", _or_null()),
+    cell=FieldColumn("cell", "/".join, lambda text: tuple(text.split("/")) if text else ()),
+    facts=FieldColumn("facts_json", compact, json.loads),
+)
+LIBRARY_TIMING = Codec(LibraryTiming, anchor_latency_us=FieldColumn("library_latency_us"), library=_optional("library"))
+"""In the table of these the anchor is the vendor's library; rows of the other two have their fields' names."""
+
+
 def evaluation_rows(evaluation: Evaluation, *, evaluation_id: str, request_id: str | None, at: float) -> Rows:
-    """One evaluation with its timings and errors; an event where the vendor's library could not be timed beside it.
+    """Return the rows of one evaluation with its timings and errors, and an event where the vendor's library could not
+    be timed beside it.
 
     Without a request it is the kernel's verdict from now on.
     """
@@ -248,9 +235,9 @@ def evaluation_rows(evaluation: Evaluation, *, evaluation_id: str, request_id: s
     of = {"evaluation_id": evaluation_id}
     rows: Rows = {
         "evaluations": [row],
-        "timings": [of | TIMING.row(t) for t in e.timings],
+        "timings": [of | vars(t) for t in e.timings],
         "library_timings": [of | LIBRARY_TIMING.row(t) for t in e.library_timings],
-        "errors": [of | ERROR.row(c) for c in e.errors],
+        "errors": [of | vars(c) for c in e.errors],
     }
     if e.library_lack:
         detail = {"evaluation_id": evaluation_id, "reason": e.library_lack}
@@ -262,97 +249,22 @@ def evaluation_id(request: Request, level: Level) -> str:
     return f"{request.id}@{level.value}"
 
 
-def tell_rows(individual: Individual, *, seq: int, at: float) -> Rows:
-    """One tell, and the trial it was if it came from tuning."""
-    request, kernel, evaluation = individual.request, individual.kernel, individual.evaluation
-    kernel_id = kernel.id if kernel else None
-    tell = {
-        "seq": seq, "task": str(request.task), "number": request.number, "request_id": request.id,
-        "kernel_id": kernel_id, "evaluation_id": evaluation_id(request, evaluation.level) if evaluation else None,
-        "status": individual.status, "log_speedup": evaluation.log_speedup if evaluation else None,
-        "seconds": individual.seconds, "cost_usd": individual.cost_usd, "digest": individual.digest,
-        "created_at": moment(at),
-    }  # fmt: skip
-    if request.kind is not Kind.TRIAL or kernel is None or evaluation is None:
-        return {"tells": [tell]}
-    trial = {
-        "request_id": request.id, "task": str(request.task), "source_id": kernel.source_id, "kernel_id": kernel.id,
-        "values_json": compact(kernel.values), "status": individual.status, "log_speedup": evaluation.estimate,
-        "created_at": moment(at),
-    }  # fmt: skip
-    return {"tells": [tell], "trials": [trial]}
+def evaluation_from(row: Mapping[str, Any], **measured: Iterable[Mapping[str, Any]]) -> Evaluation:
+    """Return the evaluation of one row of `evaluations`; the row or `measured` may hold `MEASURED` rows, by table."""
+    row = {**row, **measured}
+    return EVALUATION.item(
+        row,
+        timings=tuple(row.get("timings") or ()),
+        library_timings=tuple(map(LIBRARY_TIMING.fields, row.get("library_timings") or ())),
+        errors=tuple(row.get("errors") or ()),
+        stage_ms={stage: row[f"{stage}_ms"] for stage in STAGES if row[f"{stage}_ms"] is not None},
+    )
 
 
-def event_rows(kind: str, detail: Mapping[str, Any], *, at: float, task: Task | None = None) -> Rows:
-    return {
-        "events": [
-            {
-                "created_at": moment(at),
-                "kind": kind,
-                "task": str(task) if task else None,
-                "detail_json": compact(detail),
-            }
-        ]
-    }
-
-
-def call_row(call: Call, *, call_id: str, at: float) -> Row:
-    """Return the row of a call; `at` is when it ended."""
-    return CALL.row(call) | {"call_id": call_id, "created_at": moment(at)}
-
-
-def profile_rows(
-    profile: Profile, evaluation_id: str, task: Task, kernel_id: str, *, failure: str, seconds: float, at: float
-) -> Rows:
-    """One profile with its figures; `failure` says why there is none, and then `profile` is an empty one."""
-    row: Row = {
-        "task": str(task), "kernel_id": kernel_id, "evaluation_id": evaluation_id,
-        "bottleneck": profile.bottleneck.value if profile.bottleneck else None,
-        "notes_json": compact(list(profile.notes)), "failure": failure or None, "seconds": seconds,
-        "created_at": moment(at),
-    }  # fmt: skip
-    metrics = [
-        {"task": str(task), "kernel_id": kernel_id, "metric": m.name, "value": m.value, "unit": m.unit or None}
-        for m in profile.metrics
-    ]
-    return {"profiles": [row], "metrics": metrics}
-
-
-def profile_from(row: Mapping[str, Any]) -> Profile:
-    """Return the profile of one row of `PROFILED`."""
-    metrics = tuple(Metric(m["name"], m["value"], m["unit"] or "") for m in row["measured"] or ())
-    bottleneck = Bottleneck(row["bottleneck"]) if row["bottleneck"] else None
-    return Profile(bottleneck, metrics, tuple(json.loads(row["notes_json"])))
-
-
-_ASKED = "select seq, wanted, task, request_id, request_json, digest from asks a"
-ASKED = f"{_ASKED} order by seq, position"
-"""Every ask with what it takes to ask it again."""
-
-_TOLD = """
-    select
-        t.seq, t.task, t.request_id, t.kernel_id, t.status as told, t.digest, t.seconds, t.cost_usd, a.request_json,
-        coalesce(p.description, '') as description, coalesce(p.failure, '') as failure, p.text, p.metrics_json,
-        coalesce(p.evaluate_s, 0) as evaluate_s,
-        k.operator, k.target, k.source, k.values_json, e.* exclude (task, request_id, kernel_id)
-    from tells t
-    join asks a using (request_id)
-    left join kernels k on k.kernel_id = t.kernel_id
-    left join evaluations e on e.evaluation_id = t.evaluation_id
-    left join proposals p on p.request_id = t.request_id
-"""
-TOLD = f"{_TOLD} order by t.seq"
-"""Every tell with what it takes to make its individual again, but for what was measured."""
-TOLD_OF = f"{_TOLD} where t.request_id = ?"
-"""The same of one request."""
-ANSWERED_CALLS = """
-    select * from llm_calls where request_id = ? and status in ('answered', 'cut') order by rowid
-"""
-"""Calls of one request that brought words, in their order."""
-
-
-_MEASURED = "select m.* from {} m join tells t using (evaluation_id) {} order by m.rowid"
-"""Query for the measurements of those who were told, of one table and some of them."""
+def as_stored(evaluation: Evaluation) -> Evaluation:
+    """Return the evaluation as it comes back from the store, so that a resumed run is like any other one."""
+    rows = evaluation_rows(evaluation, evaluation_id="", request_id=None, at=0.0)
+    return evaluation_from(rows["evaluations"][0], **{table: rows[table] for table in MEASURED})
 
 
 def measured_of(read: Callable[[str, list[Any]], list[Row]], evaluation_id: str) -> dict[str, list[Row]]:
@@ -370,6 +282,18 @@ def _attached(told: list[Row], measured: Callable[[str], list[Row]]) -> list[Row
     for row in told:
         row.update(found.get(row["evaluation_id"], {}))
     return told
+
+
+def verdicts(rows: Callable[[str], list[Row]]) -> dict[str, list[Row]]:
+    """Return the evaluations of each request, least severe first, with what was measured of them."""
+    sql = (
+        "select * from evaluations where request_id is not null"
+        " order by list_position(['screen', 'full', 'confirmed'], level), rowid"
+    )
+    found: dict[str, list[Row]] = {}
+    for row in _attached(rows(sql), lambda table: rows(f"select * from {table} order by rowid")):
+        found.setdefault(row["request_id"], []).append(row)
+    return found
 
 
 CONFIRMED = """
@@ -395,6 +319,88 @@ FULL = """
 """By task, how long the shortest full evaluation took that was passed."""
 
 
+# --- tells ------------------------------------------------------------------------------------------------------------
+
+_TOLD = """
+    select
+        t.seq, t.task, t.request_id, t.kernel_id, t.status as told, t.digest, t.seconds, t.cost_usd, a.request_json,
+        coalesce(p.description, '') as description, coalesce(p.failure, '') as failure, coalesce(p.text, '') as text,
+        coalesce(p.metrics_json, '{}') as metrics_json, coalesce(p.evaluate_s, 0) as evaluate_s,
+        k.operator, k.target, k.source, k.values_json, e.* exclude (task, request_id, kernel_id)
+    from tells t
+    join asks a using (request_id)
+    left join kernels k on k.kernel_id = t.kernel_id
+    left join evaluations e on e.evaluation_id = t.evaluation_id
+    left join proposals p on p.request_id = t.request_id
+"""
+"""Tells with what it takes to make their individuals again, but for what was measured."""
+TOLD_OF = f"{_TOLD} where t.request_id = ?"
+"""The tell of one request."""
+
+
+def tell_rows(individual: Individual, *, seq: int, at: float) -> Rows:
+    """Return the rows of one tell, and the trial it was if it came from tuning."""
+    request, kernel, evaluation = individual.request, individual.kernel, individual.evaluation
+    kernel_id = kernel.id if kernel else None
+    tell = {
+        "seq": seq, "task": str(request.task), "number": request.number, "request_id": request.id,
+        "kernel_id": kernel_id, "evaluation_id": evaluation_id(request, evaluation.level) if evaluation else None,
+        "status": individual.status, "log_speedup": evaluation.log_speedup if evaluation else None,
+        "seconds": individual.seconds, "cost_usd": individual.cost_usd, "digest": individual.digest,
+        "created_at": moment(at),
+    }  # fmt: skip
+    if request.kind is not Kind.TRIAL or kernel is None or evaluation is None:
+        return {"tells": [tell]}
+    trial = {
+        "request_id": request.id, "task": str(request.task), "source_id": kernel.source_id, "kernel_id": kernel.id,
+        "values_json": compact(kernel.values), "status": individual.status, "log_speedup": evaluation.estimate,
+        "created_at": moment(at),
+    }  # fmt: skip
+    return {"tells": [tell], "trials": [trial]}
+
+
+def individual_from(row: Mapping[str, Any]) -> Individual:
+    """Return the individual of one row of `_TOLD`, with its lists of what was measured, by table, if it has such."""
+    return Individual(
+        request_from(row), kernel_from(row) if row["source"] is not None else None,
+        evaluation_from(row) if row["evaluation_id"] is not None else None, row["seconds"], row["cost_usd"],
+        row["description"], row["told"] == UNAVAILABLE, row["failure"], row["text"], json.loads(row["metrics_json"]),
+    )  # fmt: skip
+
+
+# --- calls of language models -----------------------------------------------------------------------------------------
+
+
+def messages_json(messages: Iterable[Message]) -> str:
+    """Return a conversation as it is kept."""
+    return compact([dict(message) for message in messages])
+
+
+CALL = Codec(
+    Call,
+    messages=FieldColumn("messages_json", messages_json, json.loads),
+    status=FieldColumn("status", str),
+    usage_json=_optional("usage_json"),
+    usage_doubt=FieldColumn("usage_doubt"),
+    author=_optional("author"),
+    tool_calls=FieldColumn(
+        "tool_calls_json", _or_null(lambda calls: compact([*map(asdict, calls)])), lambda text: json.loads(text or "[]")
+    ),
+    thoughts=FieldColumn("thoughts_json", _or_null(compact), lambda text: json.loads(text or "{}")),
+)
+ANSWERED_CALLS = """
+    select * from llm_calls where request_id = ? and status in ('answered', 'cut') order by rowid
+"""
+"""Calls of one request that brought words, in their order."""
+
+
+def call_row(call: Call, *, call_id: str, at: float) -> Row:
+    """Return the row of a call; `at` is when it ended."""
+    return CALL.row(call) | {"call_id": call_id, "created_at": moment(at)}
+
+
+# --- profiles ---------------------------------------------------------------------------------------------------------
+
 _PROFILED = """
     select p.*, m.measured
     from profiles p
@@ -403,10 +409,7 @@ _PROFILED = """
         from metrics group by task, kernel_id
     ) m using (task, kernel_id)
 """
-PROFILED = f"{_PROFILED} order by p.rowid"
-"""Every profile that prompts may hold, with its metrics; older stores have no column `seq`."""
-
-
+"""Profiles that prompts may hold, with their metrics."""
 PROFILE_OF = """
     select p.*, m.measured
     from profiles p
@@ -417,26 +420,86 @@ PROFILE_OF = """
     where p.task = ? and p.kernel_id = ?
     order by p.rowid limit 1
 """
-"""The same of one kernel; task and kernel id are asked for twice."""
+"""The first profile of one kernel; task and kernel id are asked for twice."""
+
+
+def profile_rows(
+    profile: Profile, evaluation_id: str, task: Task, kernel_id: str, *, failure: str, seconds: float, at: float
+) -> Rows:
+    """Return the rows of a profile with its figures; `failure` says why there is none, and `profile` is empty then."""
+    row: Row = {
+        "task": str(task), "kernel_id": kernel_id, "evaluation_id": evaluation_id,
+        "bottleneck": profile.bottleneck.value if profile.bottleneck else None,
+        "notes_json": compact(list(profile.notes)), "failure": failure or None, "seconds": seconds,
+        "created_at": moment(at),
+    }  # fmt: skip
+    metrics = [
+        {"task": str(task), "kernel_id": kernel_id, "metric": m.name, "value": m.value, "unit": m.unit or None}
+        for m in profile.metrics
+    ]
+    return {"profiles": [row], "metrics": metrics}
+
+
+def profile_from(row: Mapping[str, Any]) -> Profile:
+    """Return the profile of one row of `_PROFILED`."""
+    metrics = tuple(Metric(m["name"], m["value"], m["unit"] or "") for m in row["measured"] or ())
+    bottleneck = Bottleneck(row["bottleneck"]) if row["bottleneck"] else None
+    return Profile(bottleneck, metrics, tuple(json.loads(row["notes_json"])))
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+NO_LIBRARY = "library_not_timed"
+"""The event that says why a confirmation has no times of the vendor's library."""
+TASK_FAILED = "task_failed"
+"""The event that says why a task could not go on in a session."""
+FAILED = "failed"
+"""The event that says by what fault a session ended."""
+WAITS = "waits"
+"""The event that says what a search waits for in which nothing moves."""
+
+
+def event_rows(kind: str, detail: Mapping[str, Any], *, at: float, task: Task | None = None) -> Rows:
+    return {
+        "events": [
+            {
+                "created_at": moment(at),
+                "kind": kind,
+                "task": str(task) if task else None,
+                "detail_json": compact(detail),
+            }
+        ]
+    }
+
+
+# --- the history of a run ---------------------------------------------------------------------------------------------
+
+_ASKED = "select seq, wanted, task, request_id, request_json, digest from asks a"
+"""Asks with what it takes to ask them again."""
+_MEASURED = "select m.* from {} m join tells t using (evaluation_id) {} order by m.rowid"
+"""Query for the measurements of those who were told, of one table and some of them."""
+_PLACES = "select seq from tells where task = ? order by seq"
+MOST_SEQ = 2**62
+"""A place in the history behind all that there are."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """An ask: rows of `ASKED`."""
+    """An ask: rows of `_ASKED`."""
 
     rows: list[Row]
 
 
 @dataclass(frozen=True)
 class TellRow:
-    """A tell: a row of `TOLD`."""
+    """A tell: a row of `_TOLD` with what was measured."""
 
     row: Row
 
 
 @dataclass(frozen=True)
 class Profiled:
-    """A profile from which on prompts knew it: a row of `PROFILED`."""
+    """A profile from which on prompts knew it: a row of `_PROFILED`."""
 
     row: Row
 
@@ -446,107 +509,31 @@ Entry = Asked | TellRow | Profiled
 
 def history(rows: Callable[[str], list[Row]]) -> list[tuple[int, Entry]]:
     """Return what happened in a run, in that order, each with its place in it; `rows` answers queries to its store."""
-    told = _attached(rows(TOLD), lambda table: rows(_MEASURED.format(table, "")))
-    return _in_order(rows(ASKED), told, rows(PROFILED))
+    return _entries(rows, "".format)
 
 
 def history_of(task: Task, store: Journal, *, page: int) -> Iterator[list[tuple[int, Entry]]]:
-    """The same of one task, in pages of so many tells or fewer."""
+    """Return the same of one task, in pages of so many tells or fewer."""
+    within = "where {0}.task = ? and coalesce({0}.seq, 0) > ? and coalesce({0}.seq, 0) <= ?"
     places = [row["seq"] for row in store.rows(_PLACES, [str(task)]).to_pylist()]
     for bounds in pairwise([-1, *places[page - 1 :: page], MOST_SEQ]):
-        yield _between(store, [str(task), *bounds])
+
+        def rows(sql: str, key: Sequence[Any] = (str(task), *bounds)) -> list[Row]:
+            return cast(list[Row], store.rows(sql, key).to_pylist())
+
+        yield _entries(rows, within.format)
 
 
-def _between(store: Journal, key: list[Any]) -> list[tuple[int, Entry]]:
-    """The entries of a task behind one place and up to another."""
-
-    def rows(sql: str) -> list[Row]:
-        return cast(list[Row], store.rows(sql, key).to_pylist())
-
-    within = "where {0}.task = ? and coalesce({0}.seq, 0) > ? and coalesce({0}.seq, 0) <= ?".format
+def _entries(rows: Callable[[str], list[Row]], within: Callable[[str], str]) -> list[tuple[int, Entry]]:
+    """Entries in their order; `within` is the condition on rows of a table, given by its alias."""
     told = rows(f"{_TOLD} {within('t')} order by t.seq")
     told = _attached(told, lambda table: rows(_MEASURED.format(table, within("t"))))
-    asked = rows(f"{_ASKED} {within('a')} order by seq, position")
-    return _in_order(asked, told, rows(f"{_PROFILED} {within('p')} order by p.rowid"))
-
-
-_PLACES = "select seq from tells where task = ? order by seq"
-MOST_SEQ = 2**62
-"""A place in the history behind all that there are."""
-
-
-def _in_order(asked: list[Row], told: list[Row], profiled: list[Row]) -> list[tuple[int, Entry]]:
     asks: dict[int, list[Row]] = {}
-    for row in asked:
+    for row in rows(f"{_ASKED} {within('a')} order by seq, position"):
         asks.setdefault(row["seq"], []).append(row)
     entries: list[tuple[int, Entry]] = [
-        *((row.get("seq") or 0, Profiled(row)) for row in profiled),
+        *((row["seq"] or 0, Profiled(row)) for row in rows(f"{_PROFILED} {within('p')} order by p.rowid")),
         *((seq, Asked(rows)) for seq, rows in asks.items()),
         *((row["seq"], TellRow(row)) for row in told),
     ]
     return sorted(entries, key=lambda entry: entry[0])
-
-
-def verdicts(rows: Callable[[str], list[Row]]) -> dict[str, list[Row]]:
-    """Return the evaluations of each request, least severe first, with what was measured of them."""
-    sql = (
-        "select * from evaluations where request_id is not null"
-        " order by list_position(['screen', 'full', 'confirmed'], level), rowid"
-    )
-    found: dict[str, list[Row]] = {}
-    for row in _attached(rows(sql), lambda table: rows(f"select * from {table} order by rowid")):
-        found.setdefault(row["request_id"], []).append(row)
-    return found
-
-
-def measured_evaluation(row: Mapping[str, Any]) -> Evaluation:
-    """Return the evaluation of one row, with its lists of what was measured, by table, if it has such."""
-    return evaluation_from(row, **{table: row.get(table, ()) for table in MEASURED})
-
-
-def request_from(row: Mapping[str, Any]) -> Request:
-    """Return the request of one row of `ASKED`."""
-    return Request.from_json(row["request_json"])
-
-
-def individual_from(row: Mapping[str, Any]) -> Individual:
-    """Return the individual of one row of `TOLD`, with its lists of what was measured, by table, if it has such."""
-    return Individual(
-        request_from(row),
-        kernel_from(row) if row["source"] is not None else None,
-        measured_evaluation(row) if row["evaluation_id"] is not None else None,
-        row["seconds"],
-        row["cost_usd"],
-        row["description"],
-        row["told"] == UNAVAILABLE,
-        row["failure"],
-        row.get("text") or "",
-        json.loads(row.get("metrics_json") or "{}"),
-    )
-
-
-def kernel_from(row: Mapping[str, Any]) -> Kernel:
-    return Kernel(row["operator"], row["target"], row["source"], json.loads(row["values_json"]))
-
-
-def as_stored(evaluation: Evaluation) -> Evaluation:
-    """Return the evaluation as it comes back from the store, so that a resumed run is like any other one."""
-    rows = evaluation_rows(evaluation, evaluation_id="", request_id=None, at=0.0)
-    return evaluation_from(rows["evaluations"][0], **{table: rows[table] for table in MEASURED})
-
-
-def evaluation_from(
-    row: Mapping[str, Any],
-    *,
-    timings: Iterable[Mapping[str, Any]] = (),
-    library_timings: Iterable[Mapping[str, Any]] = (),
-    errors: Iterable[Mapping[str, Any]] = (),
-) -> Evaluation:
-    """Return the evaluation of one row of `evaluations`, with such rows of the tables `MEASURED` as are given."""
-    return EVALUATION.item(
-        row,
-        timings=tuple(map(TIMING.item, timings)),
-        library_timings=tuple(map(LIBRARY_TIMING.item, library_timings)),
-        errors=tuple(map(ERROR.item, errors)),
-        stage_ms={stage: row[f"{stage}_ms"] for stage in STAGES if row[f"{stage}_ms"] is not None},
-    )

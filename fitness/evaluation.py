@@ -8,6 +8,15 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+Z95 = 1.96
+"""Standard errors from the middle to either end of a 95 % interval."""
+
+
+def interval95(log: float, se: float) -> tuple[float, float, float]:
+    """Return a ratio and the ends of its 95 % interval, by its logarithm and the standard error of that."""
+    value, low, high = (math.exp(min(log + side * Z95 * se, 700.0)) for side in (0, -1, 1))
+    return value, low, high
+
 
 class Status(StrEnum):
     """Outcome of an evaluation."""
@@ -200,7 +209,7 @@ class Evaluation:
         interval, because of many estimates the largest is the luckiest."""
         if self.log_speedup is None or self.level is Level.CONFIRMED:
             return self.log_speedup
-        return self.log_speedup - 1.96 * (self.log_speedup_se or 0.0)
+        return self.log_speedup - Z95 * (self.log_speedup_se or 0.0)
 
     @property
     def correct(self) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 from fitness.evaluation import Evaluation, Level, Rejection, Status, Timing
 from fitness.judging.base import Anchor, Built, Checked
 from fitness.profiling.profiles import Metric, Profile
+from operators.catalog import load
 from operators.definition.spec import Operator, Task
 from operators.identity import digest
 from operators.kernel import Kernel
@@ -28,13 +29,28 @@ def by_digest(kernel: Kernel) -> Status | float:
 class ScriptedFitness:
     """`fitness.judging.base.Fitness` by a script. The kernel called `baseline` has a speedup of 1."""
 
-    def __init__(self, task: Task, baseline: Kernel, script: Script = by_digest, *, cells: int = 24) -> None:
+    def __init__(
+        self,
+        task: Task,
+        baseline: Kernel,
+        script: Script = by_digest,
+        *,
+        cells: int = 24,
+        operator: Operator | None = None,
+    ) -> None:
+        """Without an `operator` it is the one of the catalog that the task names."""
         self.task = task
+        self._operator = operator
         self.baseline = baseline
         self.script = script
         self.cells = cells
         self.judged: list[str] = []
         """Kernel ids in the order they were screened."""
+
+    @property
+    def operator(self) -> Operator:
+        """See `fitness.judging.base.Builder`."""
+        return self._operator or load(self.task.operator)
 
     def build(self, kernel: Kernel) -> Built | Evaluation:
         outcome = self._outcome(kernel)
@@ -103,4 +119,4 @@ def scripted(tasks: Iterable[tuple[Operator, Task]], **options: Any) -> dict[Tas
     def naive(operator: Operator) -> Kernel:
         return Kernel(operator.name, "cpu", operator.naive("cpu"))
 
-    return {task: ScriptedFitness(task, naive(operator), **options) for operator, task in tasks}
+    return {task: ScriptedFitness(task, naive(operator), operator=operator, **options) for operator, task in tasks}

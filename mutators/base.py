@@ -323,7 +323,8 @@ class Mutator(Protocol):
     """Makes one child per request. Pure: the same request and parents give the same proposal.
 
     A mutator never raises for a bad parent or an impossible wish: it answers with a failure. A class that says nothing
-    of `asks_model` asks none.
+    of `asks_model` asks none, and one that says nothing of `is_quick` works for milliseconds or more: evaluation
+    workers have it at work, rather than the process that drives the search.
     """
 
     name: str

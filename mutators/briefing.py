@@ -10,12 +10,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fitness.evaluation import Z95, interval95
 from fitness.judging.base import DeviceInfo
+from fitness.words import estimate
 from operators.definition.spec import Operator, Task
 from operators.kernel import Kernel
-
-Z95 = 1.96
-"""Standard errors from the middle to either end of a 95 % interval."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +44,7 @@ class Ratio:
         return Ratio(self.log - other.log, math.hypot(self.se, other.se))
 
     def __str__(self) -> str:
-        middle, low, high = (f"{math.exp(log):.3g}" for log in (self.log, self.low, self.high))
-        if low == high:
-            return middle
-        return f"{middle} ({low} to {high}{'' if self.resolved else ', unresolved'})"
+        return estimate(*interval95(self.log, self.se))
 
 
 Standing = Mapping[str, Ratio]

@@ -12,6 +12,7 @@ class Ancestor:
     """`params["name"]` is the file's path without its ending, such as `naive` or `champions/h200`."""
 
     name = "ancestor"
+    is_quick = True
 
     def applies(self, kernel: Kernel, operator: Operator) -> bool:
         """Never: it starts from no kernel."""
@@ -31,6 +32,7 @@ class Carry:
     """The last parent itself, which is a kernel of the request's `source_task`."""
 
     name = "carry"
+    is_quick = True
 
     def applies(self, kernel: Kernel, operator: Operator) -> bool:
         """Return True for every kernel of the operator, whatever its dtype."""
@@ -47,6 +49,7 @@ class Guest:
     """Params: `source`, the kernel file; `values` of its tunables, `author`, and `note`, what is new in it."""
 
     name = "guest"
+    is_quick = True
 
     def applies(self, kernel: Kernel, operator: Operator) -> bool:
         """Never: no strategy asks for it."""

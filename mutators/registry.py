@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from concurrent.futures import Executor
 from functools import lru_cache
 from typing import cast
 
@@ -53,8 +51,18 @@ def needs_bench(name: str) -> bool:
     return _declared(name, "needs_bench")
 
 
+def is_quick(request: Request) -> bool:
+    """Return whether a request whose mutator asks no model takes less time than to hand it to another process."""
+    return _declared(request.mutator, "is_quick")
+
+
 def _declared(name: str, what: str) -> bool:
     return bool(getattr(mutator(name), what, False))
+
+
+def worked_out(request: Request, parents: tuple[Parent, ...], operator: Operator) -> Proposal:
+    """Return the answer of a mutator that asks no model."""
+    return cast(Mutator, mutator(request.mutator)).propose(request, parents, operator)
 
 
 async def propose(
@@ -62,21 +70,18 @@ async def propose(
     parents: tuple[Parent, ...],
     operator: Operator,
     *,
-    threads: Executor | None = None,
     client: Client | None = None,
     earlier: tuple[Earlier, ...] = (),
     bench: Bench | None = None,
 ) -> Proposal:
     """Return the answer of the request's mutator.
 
-    A language model is waited for, with `earlier` for what the request names and a `bench` for its drafts; everything
-    else is worked out in `threads`. It raises UserError where the mutator needs a model and there is none, and what the
-    client raises.
+    A language model is waited for, with `earlier` for what the request names and a `bench` for its drafts. It raises
+    UserError where the mutator needs a model and there is none, and what the client raises.
     """
     maker = mutator(request.mutator)
     if not asks_model(request):
-        plain = cast(Mutator, maker)
-        return await asyncio.get_running_loop().run_in_executor(threads, plain.propose, request, parents, operator)
+        return worked_out(request, parents, operator)
     if client is None:
         raise UserError(f"the mutator {request.mutator} asks a language model; name one, such as openai/gpt-5")
     extra = {"bench": bench} if bench and uses_bench(request.mutator) else {}

@@ -6,7 +6,6 @@ disappoints it there.
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -27,6 +26,7 @@ from mutators.edits import AnswerError, Block, child_source, description, edited
 from operators.catalog import load
 from operators.errors import PlanError
 from operators.plan.reading import parse_plan
+from tests.garbage import no_garbage_collected
 
 TIMES = 16
 LEAST_S = 0.005
@@ -56,14 +56,11 @@ class Reader:
 
     def spent_s(self, text: str) -> float:
         """The processor's time that it takes for a text, without Python's own for garbage, by now and then."""
-        gc.disable()
-        try:
+        with no_garbage_collected():
             begin = time.process_time()
             with suppress(*(() if self.refusal is None else (self.refusal,))):
                 self.read(text)
             return time.process_time() - begin
-        finally:
-            gc.enable()
 
     def growth(self, frame: str, piece: str, size: int) -> float:
         """The factor by which it takes longer for a text that is TIMES as long, `size` characters in all."""

@@ -21,6 +21,7 @@ from functools import cached_property
 from pathlib import Path
 
 from operators.catalog import FUNCTIONS
+from tests.garbage import no_garbage_collected
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("operators", "fitness", "mutators", "evo")
@@ -38,12 +39,12 @@ class Module:
     tree: ast.Module
     text: str
 
-    @property
+    @cached_property
     def place(self) -> str:
         """Its path from the repository's root."""
         return str(self.path.relative_to(ROOT))
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The name by which `import` calls it."""
         return ".".join(self.path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
@@ -60,6 +61,11 @@ class Module:
         return self.text.count("\n")
 
     @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """Every node of the tree."""
+        return tuple(ast.walk(self.tree))
+
+    @cached_property
     def comment_lines(self) -> frozenset[int]:
         """Lines that hold a comment which is none for tools (`noqa`, `type: ignore`, `fmt: skip`) alone."""
         tools = ("# noqa", "# type:", "# fmt:")
@@ -74,7 +80,7 @@ class Module:
         for token in tokenize.generate_tokens(io.StringIO(self.text).readline):
             if token.type not in empty:
                 code.update(range(token.start[0], token.end[0] + 1))
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             match node:
                 case ast.Expr(value=ast.Constant(value=str())):
                     code.difference_update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
@@ -87,18 +93,18 @@ class Module:
     @cached_property
     def functions(self) -> tuple[Function, ...]:
         """Every function and method, those within others too."""
-        return tuple(n for n in ast.walk(self.tree) if isinstance(n, Function))
+        return tuple(n for n in self.nodes if isinstance(n, Function))
 
     @cached_property
     def classes(self) -> tuple[ast.ClassDef, ...]:
         """Every class."""
-        return tuple(n for n in ast.walk(self.tree) if isinstance(n, ast.ClassDef))
+        return tuple(n for n in self.nodes if isinstance(n, ast.ClassDef))
 
     @cached_property
     def imported_at_all(self) -> frozenset[tuple[str, str]]:
         """The same as `imported`, of all imports that the file holds."""
         names: set[tuple[str, str]] = set()
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 names.update((alias.name, "") for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
@@ -108,10 +114,8 @@ class Module:
     @property
     def holds_sql(self) -> bool:
         """Whether a string of it, docstrings left out, is SQL or a part of some."""
-        said = {
-            id(n.value) for n in ast.walk(self.tree) if isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant)
-        }
-        strings = (n for n in ast.walk(self.tree) if isinstance(n, ast.Constant) and isinstance(n.value, str))
+        said = {id(n.value) for n in self.nodes if isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant)}
+        strings = (n for n in self.nodes if isinstance(n, ast.Constant) and isinstance(n.value, str))
         return any(SQL.search(str(n.value)) for n in strings if id(n) not in said)
 
     @property
@@ -129,7 +133,7 @@ class Module:
     @property
     def swallowing(self) -> Iterator[int]:
         """Lines of handlers that catch everything and do not raise."""
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if (
                 isinstance(node, ast.ExceptHandler)
                 and _is_broad(node.type)
@@ -187,7 +191,8 @@ class Structure:
         """The modules as they stand in this checkout."""
         paths = [path for package in packages for path in sorted((ROOT / package).rglob("*.py"))]
         texts = [(path, path.read_text(encoding="utf-8")) for path in paths]
-        return cls(tuple(Module(path, ast.parse(text), text) for path, text in texts))
+        with no_garbage_collected():
+            return cls(tuple(Module(path, ast.parse(text), text) for path, text in texts))
 
     @property
     def file_lines(self) -> dict[str, int]:

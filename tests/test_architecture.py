@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from tests.garbage import no_garbage_collected
+
 ROOT = Path(__file__).parent.parent
 TARGETS = "targets.py"
 """Name in fitness/ of the registry through which everything else gets its target."""
@@ -76,18 +78,26 @@ def imports(path: Path) -> tuple[Import, ...]:
 
 
 def _imports(path: Path) -> Iterator[Import]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    late = {id(n) for f in ast.walk(tree) if isinstance(f, ast.FunctionDef | ast.AsyncFunctionDef) for n in ast.walk(f)}
-    for node in ast.walk(tree):
+    with no_garbage_collected():
+        waiting: list[tuple[ast.AST, bool]] = [(ast.parse(path.read_text(encoding="utf-8")), True)]
+    while waiting:
+        node, at_once = waiting.pop()
+        at_once &= not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield alias.name, node.lineno, id(node) not in late
+                yield alias.name, node.lineno, at_once
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: relative import"
             for alias in node.names:
                 name = f"{node.module}.{alias.name}"
-                is_module = (ROOT / Path(*name.split("."))).with_suffix(".py").exists()
-                yield name if is_module else node.module or "", node.lineno, id(node) not in late
+                yield name if _is_module(name) else node.module or "", node.lineno, at_once
+        elif not isinstance(node, ast.expr):
+            waiting += ((child, at_once) for child in ast.iter_child_nodes(node))
+
+
+@cache
+def _is_module(name: str) -> bool:
+    return (ROOT / Path(*name.split("."))).with_suffix(".py").exists()
 
 
 def every_import() -> Iterator[tuple[str, str, int]]:

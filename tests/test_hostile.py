@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.choosing import some_slow
 from tests.evo.test_cli import evo
 
 AXPB = Path(__file__).parent / "data" / "axpb"
@@ -111,9 +112,10 @@ BAD_OPERATORS = {
     "cycle": ("operator.toml", "[dtypes]", '[derived]\np = "q"\nq = "p"\n[dtypes]', "unknown name `q`"),
     "negative shape": ("operator.toml", 'shape = ["n"]', 'shape = ["n - 50000"]', "is negative"),
 }
+BRIEF = ("raises", "exits on import", "fp32", "wrong naive", "naive of no C++", "cycle")
 
 
-@pytest.mark.parametrize("name", BAD_OPERATORS)
+@pytest.mark.parametrize("name", some_slow(BAD_OPERATORS, BRIEF))
 def test_a_bad_operator_folder_is_one_line(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:

@@ -34,7 +34,7 @@ FLOORS = {
         "beginning prelude",
     ),
     "fitness": (
-        "fitness evaluation flags install sandbox",
+        "fitness evaluation install sandbox words",
         "emulator.ptx oracle profiling",
         "judging",
         "cpu cuda.compile testing",

@@ -34,6 +34,7 @@ from evo.compare.inference import (
 )
 from evo.compare.judgement import JudgedCell, outcomes
 from evo.compare.running import cells_at_once
+from fitness.words import ratio
 from mutators.llm.settings import LlmSettings, is_outside
 from operators.identity import digest
 
@@ -74,7 +75,7 @@ class Conclusions:
         yield (
             f"{self.judged} of {self.cells} cells judged anew; ratio: beside {self.reference}, with a 95 % interval; "
             f"p: sign-flip test over operators, Holm over arms; seen_from: the smallest ratio that would have been "
-            f"told from chance at 80 % power; registered: x{1 + self.difference:.3g}"
+            f"told from chance at 80 % power; registered: {ratio(1 + self.difference)}"
         )
         if still := [effect.arm for effect in self.effects if effect.verdict is Verdict.OPEN]:
             yield f"no verdict: {', '.join(still)}"
@@ -89,7 +90,8 @@ class Conclusions:
         for effect in self.effects:
             if effect.operators > 1:
                 seen = math.exp(detectable(effect.sd, needed, arms))
-                yield f"{effect.arm}: {needed} operators that differ as these {effect.operators} would show x{seen:.3g}"
+                alike = f"operators that differ as these {effect.operators}"
+                yield f"{effect.arm}: {needed} {alike} would show {ratio(seen)}"
 
 
 def conclusions(made: Comparison, cells: Sequence[JudgedCell]) -> Conclusions:
@@ -228,7 +230,7 @@ class Sizing:
         """The same in words."""
         yield (
             f"{self.arms} arms beside {self.reference}, {self.operators} operators ({self.tasks:.3g} tasks each), "
-            f"{self.seeds} seeds; registered difference: x{1 + self.difference:.3g}"
+            f"{self.seeds} seeds; registered difference: {ratio(1 + self.difference)}"
         )
         if 0 < len(self.tested) < self.arms:
             yield f"verdicts are given of {', '.join(self.tested)}; the other arms are described"
@@ -238,12 +240,12 @@ class Sizing:
         for outlook in self.outlooks:
             yield f"  {outlook.origin}: {self._seen(outlook)}"
             wanted = ", ".join(f"{size.operators} operators x {size.seeds} seeds" for size in outlook.sizes[:4])
-            yield f"    x{1 + self.difference:.3g} asks for {wanted or 'more operators than there are'}"
+            yield f"    {ratio(1 + self.difference)} asks for {wanted or 'more operators than there are'}"
 
     def _seen(self, outlook: Outlook) -> str:
         if math.isfinite(outlook.detectable):
-            return f"from x{math.exp(outlook.detectable):.3g} on"
-        return f"nothing; of {self.least_operators} such operators, from x{math.exp(outlook.with_enough):.3g} on"
+            return f"from {ratio(math.exp(outlook.detectable))} on"
+        return f"nothing; of {self.least_operators} such operators, from {ratio(math.exp(outlook.with_enough))} on"
 
     def _claims(self) -> str:
         if not self.tested:
@@ -285,7 +287,7 @@ def _spreads(made: Comparison, results: Sequence[CellResult]) -> Iterator[tuple[
         yield "as its cells vary so far", known
         return
     for factor in ASSUMED:
-        origin = f"assumed, winners differ by x{factor:g} from seed to seed, and arms from operator to operator"
+        origin = f"assumed, winners differ by {ratio(factor)} from seed to seed, and arms from operator to operator"
         yield origin, Spread(math.log(factor), math.log(factor))
 
 

@@ -291,7 +291,7 @@ def _evaluations(folder: Path, kind: str) -> _Evaluations:
     found = {}
     for row in Run(folder / FOLDER / STORE).rows("kernels.measured"):
         if row["evaluation_id"] == _name(row["task"], kind, row["kernel_id"]):
-            found[row["task"], row["kernel_id"]] = records.measured_evaluation(row)
+            found[row["task"], row["kernel_id"]] = records.evaluation_from(row)
     return found
 
 

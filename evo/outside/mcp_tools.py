@@ -22,8 +22,8 @@ from evo.outside.questions import Desk, Question, open_questions
 from evo.workbench.bench import Workbench
 from evo.workbench.tools import MOST_CHARACTERS, ArgumentError, Arguments, Submit, bounded, parsed, tool, verdict
 from evo.workers.jobs import Runs
-from fitness.flags import flags, standing
 from fitness.judging.base import Anchor
+from fitness.words import flags, ratio, standing
 from mutators.asking.answers import Invitation
 from mutators.asking.manual import manual
 from mutators.base import Request
@@ -136,7 +136,7 @@ class Studio:
             ended = json.loads(ends[-1])["reason"] if ends else "it was killed"
             lines.append(f"No search is under way; the last one ended: {ended}. {self._sessions.last_words()}".strip())
         lines += [
-            f"The best kernel is {each['kernel_id'][:12]}, {each['speedup']:.3g}x naive "
+            f"The best kernel is {each['kernel_id'][:12]}, {ratio(each['speedup'])} naive "
             f"({standing(each['level'], each['flagged'])})."
             for each in best
         ]
@@ -234,7 +234,7 @@ class Studio:
         if len(rows) != 1:
             return None
         (judged,) = self._run.rows("kernels.evaluation", evaluation=rows[0]["evaluation_id"])
-        evaluation = records.measured_evaluation(judged)
+        evaluation = records.evaluation_from(judged)
         level = standing(evaluation.level.value, flags(evaluation.facts))
         text = f"Kernel {evaluation.kernel_id[:12]}, {level}: {verdict(evaluation)}"
         return Result(bounded(text), failed=not evaluation.correct, evaluation=evaluation)

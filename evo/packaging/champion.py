@@ -15,8 +15,9 @@ from evo.api import Ancestor, Run, StoredKernel, Verdict
 from evo.compatibility import ACCELERATOR, KERNEL_FILES
 from evo.report.run_data import placed, stored_peaks
 from evo.session import DEFINITIONS
-from fitness.evaluation import Level, Status, called
-from fitness.judging.timing import Z_INTERVAL, LogRatio, mean
+from fitness.evaluation import Z95, Level, Status, called, interval95
+from fitness.judging.timing import LogRatio, mean
+from fitness.words import speedup
 from operators.catalog import load
 from operators.champions import Champion, champions, standing, write_champion
 from operators.definition.fingerprint import fingerprint
@@ -210,7 +211,7 @@ class _Judge:
         assert best.verdict
         new, before = _ratio(best.verdict), _ratio(old)
         gain = LogRatio(new.value - before.value, math.hypot(new.se, before.se))
-        if gain.value - Z_INTERVAL * gain.se <= 0.0:
+        if gain.value - Z95 * gain.se <= 0.0:
             raise _Stays(f"the best is {_said(gain)} of {current.file} ({old.level}), which is not faster beyond doubt")
         found = {"over_previous": _rounded(gain.value), "over_previous_interval": _interval(gain)}
         return found, f"{_said(gain)} of {current.file} ({old.level})"
@@ -275,7 +276,7 @@ def _ratio(verdict: Verdict) -> LogRatio:
 
 
 def _interval(ratio: LogRatio) -> tuple[float, float]:
-    low, high = (_rounded(ratio.value + sign * Z_INTERVAL * ratio.se) for sign in (-1, 1))
+    low, high = (_rounded(ratio.value + sign * Z95 * ratio.se) for sign in (-1, 1))
     return low, high
 
 
@@ -285,4 +286,4 @@ def _rounded(log: float) -> float:
 
 
 def _said(ratio: LogRatio) -> str:
-    return f"{math.exp(ratio.value):.3g}x (95 %: {_interval(ratio)[0]:.3g}-{_interval(ratio)[1]:.3g})"
+    return speedup(*interval95(ratio.value, ratio.se))

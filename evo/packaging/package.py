@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import math
 import platform
 import re
 import shutil
@@ -21,9 +20,9 @@ from evo.packaging.runtime import cases, loading
 from evo.version import engine_version
 from fitness.cpu import build as cpu
 from fitness.cpu.cores import plan_facts
-from fitness.evaluation import Rejection
-from fitness.flags import standing
+from fitness.evaluation import Rejection, interval95
 from fitness.judging.signature import Param
+from fitness.words import digits, ratio, speedup, standing, time_us
 from operators.catalog import load
 from operators.champions import champions
 from operators.definition.portable import signature
@@ -216,8 +215,8 @@ def verdict_text(subject: Subject) -> str:
     if verdict.get("flagged"):
         lines += [FLAGGED.format(reasons=verdict["flagged"]), ""]
     if verdict.get("speedup"):
-        interval = _interval(verdict["speedup"], verdict["speedup_low"], verdict["speedup_high"])
-        lines += [f"{interval}: the naive kernel's time over this one's, a geometric mean over the workloads.", ""]
+        found = speedup(verdict["speedup"], verdict["speedup_low"], verdict["speedup_high"])
+        lines += [f"{found}: the naive kernel's time over this one's, a geometric mean over the workloads.", ""]
     lines += _table("Against the kernel it was timed in pairs with", "other", verdict.get("timings", ()))
     lines += _table("Against the vendor's library", "library", verdict.get("library_timings", ()))
     known = {k: v for k, v in verdict.items() if k.startswith(("over_", "of_")) and v is not None}
@@ -227,24 +226,20 @@ def verdict_text(subject: Subject) -> str:
     return "\n".join([*lines, *(f"- {name}: {_shown(value)}" for name, value in subject.conditions.items()), ""])
 
 
-def _interval(value: float, low: float, high: float) -> str:
-    return f"{value:.2f}x (95 %: {low:.2f}-{high:.2f})"
-
-
 def _table(title: str, other: str, timings: Iterable[Mapping[str, Any]]) -> list[str]:
     rows = []
     for t in timings:
-        value, low, high = (math.exp(t["log_ratio"] + sign * 1.96 * t["log_ratio_se"]) for sign in (0, -1, 1))
-        times = f"{t['latency_us']:.2f} | {t['anchor_latency_us']:.2f}"
-        rows.append(f"| {t['workload']} | {times} | {_interval(value, low, high)} | {t['pairs']} |")
+        times = f"{time_us(t['latency_us'])} | {time_us(t['anchor_latency_us'])}"
+        found = speedup(*interval95(t["log_ratio"], t["log_ratio_se"]))
+        rows.append(f"| {t['workload']} | {times} | {found} | {t['pairs']} |")
     if not rows:
         return []
-    return [f"## {title}", "", f"| workload | us | {other}, us | ratio | pairs |", "|---|---|---|---|---|", *rows, ""]
+    return [f"## {title}", "", f"| workload | time | {other} | ratio | pairs |", "|---|---|---|---|---|", *rows, ""]
 
 
 def _checks(errors: Iterable[Mapping[str, Any]]) -> list[str]:
     rows = [
-        f"| {e['workload']} | {e['tensor']} | {e['family']} | {e['max_ratio']:.3g} | {e['rms_ratio']:.3g} |"
+        f"| {e['workload']} | {e['tensor']} | {e['family']} | {digits(e['max_ratio'])} | {digits(e['rms_ratio'])} |"
         for e in errors
     ]
     if not rows:
@@ -266,7 +261,7 @@ def lineage_text(subject: Subject) -> str:
         parents = ", ".join(parent[:12] for parent in each["parents"]) or "none"
         said = f"- `{each['kernel_id'][:12]}` by {each['mutator']}{f' ({by})' if by else ''}, parents: {parents}"
         if each.get("speedup"):
-            said += f", {each['speedup']:.2f}x ({standing(each.get('level'), each.get('flagged'))})"
+            said += f", {ratio(each['speedup'])} ({standing(each.get('level'), each.get('flagged'))})"
         words = " ".join((each.get("description") or "").split())
         lines.append(said + (f": {words}" if words else ""))
     return "\n".join([*lines, ""])

@@ -14,6 +14,7 @@ from typing import Any
 
 from evo.report.document import Figure
 from fitness.profiling.roofline import Peaks
+from fitness.words import ratio
 from operators.errors import UserError
 
 SERIES = 12
@@ -116,7 +117,7 @@ def progress_figure(task: str, leaders: Rows, end: Mapping[str, Any], against: s
     ])  # fmt: skip
     return Figure(
         f"{task} by {ACROSS[against]}",
-        f"Best speedup so far of {task}: {rows[-1]['speedup']:.2f}x after {len(leaders)} leaders.", spec,
+        f"Best speedup so far of {task}: {ratio(rows[-1]['speedup'])} after {len(leaders)} leaders.", spec,
     )  # fmt: skip
 
 
@@ -137,7 +138,7 @@ def map_figure(task: str, elites: Rows) -> Figure:
         first, _, rest = row["cell"].partition("/")
         rows.append({
             "across": first, "down": rest or "-", "shade": 0.08 + 0.4 * (log - low) / span,
-            "told": f"{row['speedup']:.2f}x",
+            "told": ratio(row["speedup"]),
         })  # fmt: skip
     x = {"field": "across", "type": "nominal", "title": None, "axis": {"orient": "top", "labelAngle": 0}}
     y = {"field": "down", "type": "nominal", "title": None}

@@ -6,7 +6,6 @@ Each table and figure has the query that its numbers come from. `evo.report.rend
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,8 +13,8 @@ from shlex import quote
 from typing import Any
 
 from evo.report.output import printable
-from evo.report.terminal import microseconds, tokens
-from fitness.flags import standing
+from evo.report.terminal import tokens
+from fitness.words import interval, standing
 
 
 @dataclass(frozen=True)
@@ -218,18 +217,6 @@ def plain(value: Any) -> str:
     return "" if value is None else printable(str(value))
 
 
-def ratio(value: float) -> str:
-    """`1.25x`."""
-    return f"{value:.2f}x" if value < 100 else f"{value:,.0f}x"
-
-
-def interval(low: float | None, high: float | None) -> str:
-    """`1.20 to 1.31`; `-` where there are no bounds."""
-    if low is None or high is None or math.isinf(low) or math.isinf(high):
-        return "-"
-    return f"{low:.2f} to {high:.2f}"
-
-
 def share(value: float) -> str:
     """`75 %`."""
     return f"{100 * value:.0f} %"
@@ -258,11 +245,6 @@ def seconds(value: float) -> str:
 def probability(value: float) -> str:
     """`0.031`; `< 0.0001` for the smallest."""
     return "< 0.0001" if value < 1e-4 else f"{value:.2g}"
-
-
-def time_us(value: float) -> str:
-    """`12.3 us`, or in milliseconds."""
-    return microseconds(value)
 
 
 def yes(value: bool) -> str:

@@ -14,8 +14,9 @@ from typing import Any, Literal
 from evo.api import Run
 from evo.folders import DATABASE
 from evo.report.status import open_questions, outages, problems
-from evo.report.terminal import Field, Fitted, duration, times, tokens
+from evo.report.terminal import Field, Fitted, duration, tokens, usd
 from evo.store import StoreError
+from fitness.words import ratio
 from operators.errors import UserError
 
 State = Literal["running", "finished", "stopped", "failed", "died", "not begun"]
@@ -206,7 +207,7 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
         return "", row["run"], "", f"{UNREADABLE}: {row['reason']}", "-", "", ""
     began = (row["began"] or "")[:16].replace("T", " ")
     return (
-        began, row["run"], _tasks(row["tasks"]), row["state"], times(row["speedup"]), row["best_task"] or "",
+        began, row["run"], _tasks(row["tasks"]), row["state"], ratio(row["speedup"]), row["best_task"] or "",
         used(row["used"], row["budget"]),
     )  # fmt: skip
 
@@ -222,7 +223,7 @@ def used(spent: Mapping[str, float], limits: Mapping[str, float]) -> str:
     """The use of a run, of each limit that it has: `26 s of 40 s, 6 evals, 0.12 USD`."""
     written: dict[str, Callable[[float], str]] = {
         "wall_s": duration, "evaluations": lambda n: f"{n:.0f} evals", "tokens": tokens,
-        "cost_usd": lambda usd: f"{usd:.4g} USD",
+        "cost_usd": usd,
     }  # fmt: skip
     parts = []
     for kind, show in written.items():

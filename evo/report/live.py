@@ -22,10 +22,11 @@ from evo.report.gpus import EVERY_S, GpuLoad, GpuWatch, loads
 from evo.report.health import health
 from evo.report.output import printable
 from evo.report.status import last_changes, summary
-from evo.report.terminal import Field, Fitted, console, duration, latest, many_line, summary_table, times, tokens
+from evo.report.terminal import Field, Fitted, console, duration, latest, many_line, summary_table, tokens, usd
 from evo.search.task import Running, TaskState
 from evo.workers.pool import RunningJob
 from fitness.evaluation import Status
+from fitness.words import ratio
 
 TASK_FIELDS = (
     Field("task", "name"), Field("best"), Field("vs library", rank=2), Field("now", rank=4), Field("tried", rank=1),
@@ -59,7 +60,7 @@ class TaskLine:
         """In the order of `TASK_FIELDS`."""
         counts = (self.in_flight, self.tried, self.correct, self.slower, self.failed, self.not_new)
         now, *rest = map(str, counts)
-        return (self.name, self.best, times(self.against_library), now, *rest)
+        return (self.name, self.best, ratio(self.against_library), now, *rest)
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,7 @@ class Finds:
                 continue
             self.changed[str(task)] = self._now()
             self.lines.appendleft(
-                f"{duration(search.budget.spent['wall_s'])}  {_name(state, search)} {times(math.exp(log))} "
+                f"{duration(search.budget.spent['wall_s'])}  {_name(state, search)} {ratio(math.exp(log))} "
                 f"by {state.fastest_by}, {100 * math.expm1(log - before):+.0f} %"
             )
 
@@ -311,7 +312,7 @@ def _left(search: Running) -> str:
         "evaluations": lambda left: f"{left:.0f} evals",
         "calls": lambda left: f"{left:.0f} calls",
         "tokens": tokens,
-        "cost_usd": lambda left: f"{left:.4g} USD",
+        "cost_usd": usd,
     }
     budget = search.budget
     left = [
@@ -336,7 +337,7 @@ def _models(search: Running) -> str:
         return ""
     likely = tokens(spending.likely_lost_tokens)
     lost = f" ({tokens(spending.lost_tokens)} lost at most, likely {likely})" if spending.lost_tokens else ""
-    return f"models: {spending.attempts} attempts, {tokens(spending.tokens)}{lost}, {spending.dollars:.4g} USD"
+    return f"models: {spending.attempts} attempts, {tokens(spending.tokens)}{lost}, {usd(spending.dollars)}"
 
 
 def _name(state: TaskState, search: Running) -> str:
@@ -350,7 +351,7 @@ def _best(state: TaskState) -> str:
     if state.fault:
         return "failed"
     elite = state.strategy.best
-    return "-" if elite is None else times(math.exp(elite.log_speedup))
+    return "-" if elite is None else ratio(math.exp(elite.log_speedup))
 
 
 def _view(search: Running, first: str, gpus: GpuWatch, finds: Finds) -> View:

@@ -16,12 +16,11 @@ from pydantic.fields import FieldInfo
 from evo.compare.config import Arm as CompareArm
 from evo.compare.config import Comparison
 from evo.config import STRATEGIES, CellSettings, RunConfig
-from evo.report.terminal import microseconds
 from fitness.evaluation import called, named
-from fitness.flags import standing
 from fitness.judging.library import CallTrial, known
 from fitness.profiling.roofline import roofline
 from fitness.targets import check_target, peaks, present_target
+from fitness.words import ratio, standing, time_us
 from mutators.llm.settings import LlmSettings, Price
 from mutators.registry import MUTATORS
 from mutators.transforms import TRANSFORMS
@@ -241,7 +240,7 @@ def _libraries(operator: Operator) -> list[tuple[str, str]]:
         place = choice.place
         where = f"library, {place.dtype}/{place.target}, set {place.workload_set}, {place.device}"
         chosen = named({workload: _called(t) for workload, t in choice.best.items()})
-        mean = f"; geometric mean of these {microseconds(choice.mean_us)}" * (not choice.lack)
+        mean = f"; geometric mean of these {time_us(choice.mean_us)}" * (not choice.lack)
         best = f"fastest: {chosen}{mean}" if chosen else "none"
         rows.append((where, "; ".join([best, *(_trial(t) for t in choice.tried)])))
     return rows
@@ -253,14 +252,14 @@ def _called(tried: CallTrial) -> str:
 
 def _trial(tried: CallTrial) -> str:
     """The times of a call, or why it was left out."""
-    times = [f"{_called(tried)}: {', '.join(f'{w} {microseconds(us)}' for w, us in tried.us.items())}"] * bool(tried.us)
+    times = [f"{_called(tried)}: {', '.join(f'{w} {time_us(us)}' for w, us in tried.us.items())}"] * bool(tried.us)
     return "; ".join([*times, *[f"{tried.name} left out: {tried.left_out}"] * bool(tried.left_out)])
 
 
 def _measured(champion: Champion) -> str:
     """The measurements of a kernel when it was taken in."""
     known = ((champion.over_naive, "naive"), (champion.over_library, "the library"))
-    speedups = [f"{speedup:.3g}x over {whom}" for speedup, whom in known if speedup]
+    speedups = [f"{ratio(speedup)} over {whom}" for speedup, whom in known if speedup]
     level = standing(champion.level, champion.flagged)
     where = f"on {champion.device}, {champion.workloads}: {champion.status} ({level})"
     return "; ".join((where, *speedups))
@@ -301,5 +300,5 @@ def workload_cells(row: Mapping[str, Any]) -> dict[str, str]:
     for dtype, model in row["roofline"].items():
         cells["Gflop"] = f"{model['flops'] / 1e9:.3g}"
         cells[f"{dtype} MB"] = f"{model['bytes'] / 1e6:.3g}"
-        cells[f"{dtype} roofline"] = f"{microseconds(model['us'])}, {model['limit']}"
+        cells[f"{dtype} roofline"] = f"{time_us(model['us'])}, {model['limit']}"
     return {**cells, "source": row["source"]}

@@ -29,17 +29,16 @@ from evo.report.document import (
     dollars,
     level,
     number,
-    ratio,
     seconds,
     share,
     text,
-    time_us,
 )
 from evo.report.health import spent, used
 from evo.report.render import html
 from evo.report.run_data import SIBLINGS, Descent, Material, Row, material, placed, siblings_of, stored_peaks
 from evo.report.run_kernels import LINK, kernel_folds
 from evo.version import engine_version
+from fitness.words import in_words, ratio, time_us
 from operators.errors import UserError
 
 NAMED = 8
@@ -92,7 +91,7 @@ def attention(seen: Material) -> Iterator[str]:
         yield f"{seen.questions} questions wait for answers from outside: evo ask {quote(seen.run)}"
     for row in seen.rows("report.events"):
         if row["kind"] in OUTAGES:
-            yield f"{row['kind'].replace('_', ' ')}, {row['times']} times, at last: {row['latest']}"
+            yield f"{in_words(row['kind'])}, {row['times']} times, at last: {row['latest']}"
 
 
 def _unconfirmed(seen: Material) -> list[str]:
@@ -169,7 +168,7 @@ def speedups() -> list[Column]:
 
 def outcome() -> Column:
     """The column with the outcome of kernels, in words."""
-    return Column("what", ("status",), lambda status: status.replace("_", " "), numeric=False)
+    return Column("what", ("status",), in_words, numeric=False)
 
 
 def makers() -> list[Column]:

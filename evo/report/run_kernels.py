@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator, Sequence
 from difflib import unified_diff
@@ -21,15 +20,14 @@ from evo.report.document import (
     bounds,
     count,
     number,
-    ratio,
     text,
-    time_us,
 )
 from evo.report.run_data import Material, Row
-from evo.report.terminal import Field, Fitted, interval, microseconds, times
+from evo.report.terminal import Field, Fitted
 from evo.store.reads import Value, filled
-from fitness import flags
-from fitness.evaluation import Timing
+from fitness import words
+from fitness.evaluation import Timing, interval95
+from fitness.words import digits, in_words, interval, ratio, speedup, time_us
 from operators.errors import PlanError
 from operators.plan.header import read_header
 
@@ -102,9 +100,10 @@ def standing(verdict: Verdict | None) -> str:
     if verdict is None:
         return "no verdict yet"
     if verdict.speedup is None:
-        return f"{verdict.status.replace('_', ' ')} ({verdict.level})"
-    level = flags.standing(verdict.level, verdict.flagged)
-    return f"{verdict.speedup:.2f}x, {verdict.speedup_low:.2f} to {verdict.speedup_high:.2f}, {level}"
+        return f"{in_words(verdict.status)} ({verdict.level})"
+    assert verdict.speedup_low is not None and verdict.speedup_high is not None
+    level = words.standing(verdict.level, verdict.flagged)
+    return f"{speedup(verdict.speedup, verdict.speedup_low, verdict.speedup_high)}, {level}"
 
 
 def _told(kernel: StoredKernel) -> Iterator[str]:
@@ -152,9 +151,7 @@ def _verdict(seen: Material, kernel: StoredKernel, verdict: Verdict) -> Iterator
             for e in worst
         ]
         names = [text(name, name, code=True) for name in ("workload", "tensor", "family")]
-        figures = [
-            number(f"{name} error of its bound", name, lambda value: f"{value:.3g}") for name in ("worst", "rms")
-        ]
+        figures = [number(f"{name} error of its bound", name, digits) for name in ("worst", "rms")]
         yield Table(f"The worst of {len(verdict.errors)} checks", [*names, *figures], checks, folded=True)
 
 
@@ -175,8 +172,7 @@ def _library(each: Timing | None) -> Row:
 
 
 def _interval(each: Timing, *names: str) -> Row:
-    logs = (each.log_ratio + z * each.log_ratio_se for z in (0.0, -1.96, 1.96))
-    return {name: math.exp(min(log, 700.0)) for name, log in zip(names, logs, strict=True)}
+    return dict(zip(names, interval95(each.log_ratio, each.log_ratio_se), strict=True))
 
 
 def _metrics(kernel: StoredKernel) -> Iterator[Block]:
@@ -233,7 +229,7 @@ def verdicts_table(found: dict[str, Any]) -> Fitted:
     rows = [
         (
             name, k["kernel_id"][:SHORT], k["task"], k["status"] or "not judged",
-            flags.standing(k["level"], k["flagged"]), times(k["speedup"]),
+            words.standing(k["level"], k["flagged"]), ratio(k["speedup"]),
             interval(k["speedup_low"], k["speedup_high"]),
         )
         for name, k in (("A", found["a"]), ("B", found["b"]))
@@ -245,9 +241,7 @@ def workloads_table(found: dict[str, Any]) -> Fitted:
     """Both kernels' times on each workload. Their ratio is not told: they are of two measurements, that no pairing made
     comparable."""
     fields = Field("workload", "name"), Field("A"), Field("B")
-    return Fitted(
-        fields, [(w["workload"], microseconds(w["a_us"]), microseconds(w["b_us"])) for w in found["workloads"]]
-    )
+    return Fitted(fields, [(w["workload"], time_us(w["a_us"]), time_us(w["b_us"])) for w in found["workloads"]])
 
 
 def tunables_table(found: dict[str, Any]) -> Fitted:

@@ -10,10 +10,9 @@ from typing import Any
 
 from evo.api import Row, Run
 from evo.individual import NO_CHILD, new_programs
-from evo.report.terminal import duration
-from fitness.evaluation import Level, Status, called, named
+from evo.report.terminal import duration, usd
+from fitness.evaluation import Level, Status, called, interval95, named
 
-Z95 = 1.96
 NO_FAILURES = (Status.CORRECT.value, Status.SLOWER.value)
 """Fates of a candidate that are none."""
 
@@ -32,7 +31,7 @@ class Standing:
     level: str | None = None
     """The verdict's level; only `confirmed` means paired with the baseline, and the library, in fresh processes."""
     flagged: str = ""
-    """Suspicions about the kernel; see `fitness.flags`."""
+    """Suspicions about the kernel; see `fitness.words`."""
     baseline_us: float | None = None
     best_us: float | None = None
     speedup: float | None = None
@@ -120,10 +119,10 @@ def standing(
 ) -> Standing:
     """The standing that a row of `best` and its evaluation's rows of `timings` and `library_timings` make."""
     best_us = _geomean(row["latency_us"] for row in timings)
-    speedup, low, high = _interval(best["log_speedup"], best["log_speedup_se"])
+    speedup, low, high = interval95(best["log_speedup"], best["log_speedup_se"])
     known: dict[str, Any] = {}
     if ratio := _mean(library):
-        against, against_low, against_high = _interval(*ratio)
+        against, against_low, against_high = interval95(*ratio)
         known = {
             "library_us": best_us and best_us * against, "against_library": against,
             "against_library_low": against_low, "against_library_high": against_high,
@@ -179,10 +178,6 @@ def _mean(rows: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
 def _geomean(values: Iterable[float]) -> float | None:
     logs = [math.log(value) for value in values]
     return math.exp(sum(logs) / len(logs)) if logs else None
-
-
-def _interval(log: float, se: float) -> tuple[float, float, float]:
-    return math.exp(log), math.exp(log - Z95 * se), math.exp(log + Z95 * se)
 
 
 @dataclass(frozen=True)
@@ -286,7 +281,7 @@ class Sitting:
     def line(self) -> str:
         """The session in one line."""
         ending = f"{self.ended}: {self.reason}" if self.reason and self.ended != self.reason else self.ended
-        paid = f", {self.cost_usd:.4g} USD" if self.cost_usd else ""
+        paid = f", {usd(self.cost_usd)}" if self.cost_usd else ""
         found = f"{self.judged} kernels judged, {self.leaders} of today's leaders{paid}"
         return f"{self.began}, {duration(self.took_s)}: {found}; {ending or 'its process ended without a word'}"
 

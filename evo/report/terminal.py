@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from evo.report.output import printable, raw
-from fitness import flags
+from fitness.words import in_words, interval, ratio, standing, time_us
 
 GAP = 2
 """Spaces between columns."""
@@ -192,7 +192,7 @@ def many_line(tasks: Sequence[TaskSummary]) -> str:
     lost = (f", {flagged} flagged" if flagged else "") + (f", {failed} failed" if failed else "")
     return (
         f"{len(tasks)} tasks, {sum(s > 1 for s in speedups)} faster than naive, "
-        f"{sum(t.confirmed for t in tasks)} confirmed{lost}, geometric mean {times(mean)}"
+        f"{sum(t.confirmed for t in tasks)} confirmed{lost}, geometric mean {ratio(mean)}"
     )
 
 
@@ -209,12 +209,12 @@ def best_table(rows: Iterable[tuple[str, Standing, Mapping[str, int]]]) -> Fitte
 def standing_cells(s: Standing) -> tuple[str, ...]:
     """The cells of a standing, in the order of `STANDING`."""
     return (
-        microseconds(s.baseline_us),
-        microseconds(s.best_us),
-        times(s.speedup),
+        time_us(s.baseline_us),
+        time_us(s.best_us),
+        ratio(s.speedup),
         interval(s.speedup_low, s.speedup_high),
-        flags.standing(s.level, s.flagged),
-        times(s.against_library) + _composed(s),
+        standing(s.level, s.flagged),
+        ratio(s.against_library) + _composed(s),
         interval(s.against_library_low, s.against_library_high),
     )
 
@@ -226,7 +226,7 @@ def _composed(s: Standing) -> str:
 
 def tally(counts: Mapping[str, int]) -> str:
     """`5 correct, 3 slower, 1 compile error`."""
-    return ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in counts.items() if n) or "none"
+    return ", ".join(f"{n} {in_words(name)}" for name, n in counts.items() if n) or "none"
 
 
 def problem_lines(tasks: Sequence[TaskSummary]) -> list[str]:
@@ -243,21 +243,26 @@ def costs_line(spent: ModelCosts) -> str:
     lost = doubted = ""
     if spent.lost_tokens:
         lost = (
-            f"; lost at most {tokens(spent.lost_tokens)}, {spent.lost_usd:.4g} USD, "
-            f"likely {tokens(spent.likely_lost_tokens)}, {spent.likely_lost_usd:.4g} USD"
+            f"; lost at most {tokens(spent.lost_tokens)}, {usd(spent.lost_usd)}, "
+            f"likely {tokens(spent.likely_lost_tokens)}, {usd(spent.likely_lost_usd)}"
         )
     if spent.doubted:
         doubted = f"; {spent.doubted} answers told no usage that can be true, and count with bounds or estimates"
     gone = "".join(f"\nmodel {o.model} does not answer since {o.since}: {o.error}" for o in spent.out)
     return (
         f"language models: {spent.calls} calls{failed}, {tokens(spent.tokens_in)} in, {tokens(spent.tokens_out)} out, "
-        f"{spent.cost_usd:.4g} USD{lost}{doubted}{gone}"
+        f"{usd(spent.cost_usd)}{lost}{doubted}{gone}"
     )
 
 
 def tokens(count: float) -> str:
     """A number of tokens for people, written as in budgets: `850tok`, `12.5ktok`, `3Mtok`."""
     return f"{count:g}tok" if count < 1e4 else f"{count / 1e3:.3g}ktok" if count < 1e6 else f"{count / 1e6:.3g}Mtok"
+
+
+def usd(amount: float) -> str:
+    """`0.0123 USD`."""
+    return f"{amount:.4g} USD"
 
 
 def rows_table(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Fitted:
@@ -285,7 +290,7 @@ def lineage_table(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Fi
         "flagged": Field("flagged", "words", rank=1),
         "speedup": Field("speedup"),
     }
-    cells: dict[str, Callable[[Any], str]] = {"speedup": times}
+    cells: dict[str, Callable[[Any], str]] = {"speedup": ratio}
     shown = [[cells.get(n, cell)(row[n]) for n in names] for row in rows]
     return Fitted([fields[n] for n in names], shown, details=True)
 
@@ -317,31 +322,6 @@ def cell(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(cell, value))
     return f"{value:.6g}" if isinstance(value, float) else printable(str(value))
-
-
-def microseconds(value: float | None) -> str:
-    """A time in microseconds for people: `12.3 us`, `14.20 ms`, `3.10 s`; `-` for None."""
-    if value is None:
-        return "-"
-    for limit, unit_us, unit, digits in ((0.1, 1.0, "us", ".2g"), (1e4, 1.0, "us", ".1f"), (1e7, 1e3, "ms", ".2f")):
-        if value < limit:
-            return f"{value / unit_us:{digits}} {unit}"
-    return f"{value / 1e6:.2f} s" if value < 1e12 else f"{value / 1e6:.3g} s"
-
-
-def times(value: float | None) -> str:
-    """A ratio for people: `1.25x`; `-` for None."""
-    return "-" if value is None else f"{_ratio(value)}x"
-
-
-def _ratio(value: float) -> str:
-    """Three digits at least where two behind the point show nothing, and no more than people can use."""
-    return f"{value:.2f}" if 0.01 <= value < 1e4 else f"{value:.3g}"
-
-
-def interval(low: float | None, high: float | None) -> str:
-    """Two bounds for people: `1.20-1.31`; nothing where one is None."""
-    return "" if low is None or high is None else f"{_ratio(low)}-{_ratio(high)}"
 
 
 class SafeConsole(Console):

@@ -125,7 +125,6 @@ class Search:
         finally:
             watching.cancel()
             await self.scheduler.flight.abandon()
-            self._execution.close()
             gc.unfreeze()
         wall = {"reason": reason, "wall_s": self.clock.spent_s}
         await self.history.note("stopped" if self.stopping else "finished", wall)
@@ -190,8 +189,10 @@ class Search:
     async def _watch(self) -> None:
         """Answer the alarms of the watchdog."""
         async for alarm in self._watchdog.alarms():
-            for asked in await self.scheduler.on_alarm(alarm):
+            stuck, detail = self.scheduler.on_alarm(alarm)
+            for asked in stuck:
                 self._spawn(asked)
+            await self.history.note(alarm, detail, moves=False)
 
     async def _tune(self) -> None:
         """Have strategies that tune at their end do so, one trial of each task at a time."""

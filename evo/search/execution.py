@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Protocol
 
@@ -26,7 +25,7 @@ from mutators.base import Client, Kind, Parent, Proposal, Request
 from mutators.bench import Bench
 from mutators.briefing import Briefing, Origin, Winner
 from mutators.llm.settings import is_outside
-from mutators.registry import asks_model, needs_bench, propose
+from mutators.registry import asks_model, is_quick, needs_bench, propose
 
 
 class Benches(Protocol):
@@ -76,9 +75,6 @@ class RunBenches:
         return RecordedBench(request, bench, self._calls, self._judgings, now=self._now, most_judged=most)
 
 
-PROPOSING_THREADS = 2
-
-
 class Execution:
     """Carries requests out: mutators propose, `verdicts` judge, and rows say what became of it."""
 
@@ -97,18 +93,15 @@ class Execution:
         self._client = client
         self._benches = benches
         self._check = check
-        self._threads = ThreadPoolExecutor(max_workers=PROPOSING_THREADS, thread_name_prefix="propose")
-
-    def close(self) -> None:
-        """End the threads; what they work on leads to nothing."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def propose(self, asked: Outstanding) -> Proposal:
         """Return the answer of a mutator. It raises UserError and OutOfBudget where a model's client does."""
         state, request, bound = asked.state, asked.request, asked.bound
         parents = tuple(self._history.parents.find(source, baseline=state.baseline) for source in bound.sources)
         if not asks_model(request):
-            return await propose(request, parents, state.operator, threads=self._threads)
+            if is_quick(request):
+                return await propose(request, parents, state.operator)
+            return await self._verdicts.propose(state, request, parents)
         if parents:
             briefing = self._briefing(state, request, bound.brief) if bound.brief else None
             parents = (replace(parents[0], profile=bound.notes, briefing=briefing), *parents[1:])

@@ -78,7 +78,7 @@ class InFlight:
 
     def give_up(self, *, but: Tasks) -> list[Outstanding]:
         """Cancel all requests but these tasks; return them."""
-        stuck = {task: asked for task, asked in self._asked.items() if task not in but}
+        stuck = {task: asked for task, asked in self._asked.items() if task not in but and not task.done()}
         for task in stuck:
             task.cancel()
         return list(stuck.values())
@@ -276,11 +276,12 @@ class Scheduler:
             self._told = counted
             await self._history.note(records.WAITS, {"for": waits}, moves=False)
 
-    async def on_alarm(self, alarm: Alarm) -> list[Outstanding]:
+    def on_alarm(self, alarm: Alarm) -> tuple[list[Outstanding], dict[str, Any]]:
         """Say that nothing moves; restart what is stuck if it is time for that.
 
-        It returns requests to be worked on anew: such as wait for neither a worker nor a model. None ever should, this
-        is for faults that are not known yet.
+        It returns what is to be stored of it, and requests to be worked on anew at once, before others take their
+        places: such as wait for neither a worker nor a model. None ever should, this is for faults that are not known
+        yet.
         """
         still_s, thinking = self._watchdog.still_s, len(self._models.thinking)
         jobs, restarted = [str(job) for job in self._evaluator.pool.jobs()], []
@@ -293,5 +294,4 @@ class Scheduler:
         more = f"; restarted: {', '.join(restarted)}" if restarted else ""
         self._say(f"nothing has moved for {still_s:.0f} s; {what}{more}")
         detail = {"still_s": still_s, "jobs": jobs, "thinking": thinking, "restarted": restarted}
-        await self._history.note(alarm, detail, moves=False)
-        return [] if self._models.late else stuck
+        return [] if self._models.late else stuck, detail

@@ -15,7 +15,7 @@ from evo import rows as records
 from evo.rows import Rows
 from evo.search.task import TakenProfile, TaskState
 from evo.strategies.base import Rival
-from evo.workers.jobs import Build, Confirm, Full, Job, Runs, Screen, TakeProfile
+from evo.workers.jobs import Build, Confirm, Full, Job, Propose, Runs, Screen, TakeProfile
 from evo.workers.pool import DeviceLost, EngineError, JobOverdue, Undone, Waits, WorkerLost, never, tried
 from fitness.evaluation import Evaluation, Level, Status
 from fitness.judging.base import Anchor, Built
@@ -131,6 +131,10 @@ def can_be_profiled(parent: Parent) -> bool:
 class VerdictSource(Protocol):
     """Where the verdicts on a run's kernels come from: a pool of workers, or the store of a run that is replayed."""
 
+    async def propose(self, state: TaskState, request: Request, parents: tuple[Parent, ...]) -> Proposal:
+        """Return the answer of a mutator that asks no model. It raises Undone where no machine could work it out."""
+        ...
+
     async def evaluate(self, state: TaskState, request: Request, kernel: Kernel) -> tuple[Reached, ...]:
         """Return the request's evaluations of a kernel, least severe first; one that says so for a duplicate.
 
@@ -192,6 +196,14 @@ class Verdicts:
         known.by_id.setdefault(kernel.id, verdict)
         if evaluation.code_digest and evaluation.status is not Status.DUPLICATE:
             known.by_code.setdefault(evaluation.code_digest, verdict)
+
+    async def propose(self, state: TaskState, request: Request, parents: tuple[Parent, ...]) -> Proposal:
+        """See `VerdictSource.propose`."""
+        job = Propose(state.task, parents[0].kernel if parents else state.baseline, request, parents)
+        try:
+            return await self._tried(job)
+        except (JobOverdue, DeviceLost) as error:
+            return Proposal(failure=f"{error}, and was given up")
 
     async def evaluate(self, state: TaskState, request: Request, kernel: Kernel) -> tuple[Reached, ...]:
         """See `VerdictSource.evaluate`."""
@@ -329,20 +341,24 @@ class Verdicts:
 
         Only what befell two of them in the same way, and may be the kernel's doing, is a verdict on it.
         """
+        kernel, task = job.kernel, job.task
+        try:
+            return await self._tried(job)
+        except JobOverdue as error:
+            return Evaluation(kernel.id, str(task), level, Status.TIMEOUT, f"{error}, and was given up")
+        except DeviceLost:
+            message = "the device failed twice while it examined this kernel"
+            return Evaluation(kernel.id, str(task), level, Status.RUNTIME_ERROR, message)
+
+    async def _tried(self, job: Job[Answer]) -> Answer:
+        """See `evo.workers.pool.tried`; every worker that it costs is noted."""
 
         async def lost(error: WorkerLost) -> None:
             if self.stopping:
                 raise error
             await self._commit(records.event_rows("worker_lost", {"error": str(error)}, at=self._now(), task=job.task))
 
-        kernel, task = job.kernel, job.task
-        try:
-            return await tried(self._pool, job, lost, self._waits)
-        except JobOverdue as error:
-            return Evaluation(kernel.id, str(task), level, Status.TIMEOUT, f"{error}, and was given up")
-        except DeviceLost:
-            message = "the device failed twice while it examined this kernel"
-            return Evaluation(kernel.id, str(task), level, Status.RUNTIME_ERROR, message)
+        return await tried(self._pool, job, lost, self._waits)
 
 
 def _lead(state: TaskState) -> float:

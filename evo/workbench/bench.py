@@ -262,7 +262,7 @@ class Workbench:
         if not rows:
             return None
         (judged,) = await self._rows("kernels.evaluation", evaluation=rows[0]["evaluation_id"])
-        return records.measured_evaluation(judged)
+        return records.evaluation_from(judged)
 
     async def _rows(self, query: str, **params: Any) -> list[Row]:
         return await asyncio.to_thread(partial(self._read, query, **params))

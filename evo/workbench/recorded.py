@@ -136,7 +136,7 @@ def stored_result(read: Read, tool_key: str) -> Result | None:
         kernel = records.kernel_from(kernels[0])
     if row["evaluation_id"]:
         (judged,) = read("kernels.evaluation", evaluation=row["evaluation_id"])
-        evaluation = records.measured_evaluation(judged)
+        evaluation = records.evaluation_from(judged)
     return Result(
         row["text"], row["failed"], kernel, tuple(row["bases"] or ()), row["change"] or "", evaluation,
         row["evaluations"], row["seconds"], json.loads(row["unsaid_json"] or "{}"),

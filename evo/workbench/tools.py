@@ -10,11 +10,13 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from fitness.evaluation import Evaluation, Timing
+from fitness.evaluation import Evaluation, Timing, interval95
 from fitness.judging.base import Built, Checked
 from fitness.profiling.profiles import Profile
+from fitness.words import digits, estimate, in_words, of_bound, ratio, time_us
 from mutators.bench import Tool
 from mutators.prompts import MAX_MESSAGE, shortened, untrusted
+from mutators.prompts.informed import facts
 from operators.definition.reading import first_problem
 from operators.kernel import Kernel
 
@@ -196,9 +198,9 @@ def built(kernel: Kernel, found: Built | Evaluation) -> str:
     """Return what a build came to."""
     if isinstance(found, Evaluation):
         reason = untrusted(shortened(found.message or "without a word", MAX_MESSAGE))
-        return f"Draft {name_of(kernel)} was not built: {_words(found.status)}.\n{reason}"
-    facts = "; ".join(f"{name} {_fact(value)}" for name, value in sorted(found.facts.items()) if _tellable(value))
-    told = f"\nThe compiler's facts:\n{untrusted(shortened(facts, MAX_MESSAGE))}" if facts else ""
+        return f"Draft {name_of(kernel)} was not built: {in_words(found.status)}.\n{reason}"
+    said = "; ".join(f"{name} {value}" for name, value in facts(found.facts).items())
+    told = f"\nThe compiler's facts:\n{untrusted(shortened(said, MAX_MESSAGE))}" if said else ""
     return f"Draft {name_of(kernel)} is built.{told}"
 
 
@@ -207,27 +209,27 @@ def checked(kernel: Kernel, look: Checked, *, emulated: bool) -> str:
     where = (look.scope or "on a few small shapes") + (" (emulated on a CPU)" if emulated else "")
     if look.rejection:
         reason = untrusted(shortened(look.rejection.message or "without a word", MAX_MESSAGE))
-        return f"Draft {name_of(kernel)} fails {where}: {_words(look.rejection.status)}.\n{reason}"
+        return f"Draft {name_of(kernel)} fails {where}: {in_words(look.rejection.status)}.\n{reason}"
     worst = max((error.worst_ratio for error in look.errors), default=0.0)
-    return f"Draft {name_of(kernel)} is right {where}; its worst error is at {worst:.2g} of its bound."
+    return f"Draft {name_of(kernel)} is right {where}; its worst error is at {of_bound(worst)}."
 
 
 def verdict(evaluation: Evaluation, *, workloads: Sequence[str] = ()) -> str:
     """Return a verdict with its times, of these workloads alone if any are named."""
     lines = []
     if evaluation.log_speedup is None:
-        lines.append(f"Verdict: {_words(evaluation.verdict)}.")
+        lines.append(f"Verdict: {in_words(evaluation.verdict)}.")
     else:
-        interval = _interval(evaluation.log_speedup, evaluation.log_speedup_se)
-        lines.append(f"It is correct and {interval} times as fast as the naive kernel.")
+        found = estimate(*interval95(evaluation.log_speedup, evaluation.log_speedup_se or 0.0))
+        lines.append(f"It is correct and {found} times as fast as the naive kernel.")
     if evaluation.message:
         lines.append(untrusted(shortened(evaluation.message, MAX_MESSAGE)))
     if evaluation.anchor_id and evaluation.log_ratio is not None:
-        ratio = _interval(evaluation.log_ratio, evaluation.log_ratio_se)
-        lines.append(f"Timed beside kernel {name_of(evaluation.anchor_id)}, it is {ratio} times as fast as that.")
+        found = estimate(*interval95(evaluation.log_ratio, evaluation.log_ratio_se or 0.0))
+        lines.append(f"Timed beside kernel {name_of(evaluation.anchor_id)}, it is {found} times as fast as that.")
     lines += _times(evaluation.timings, workloads)
     if evaluation.errors:
-        lines.append(f"Its worst error is at {max(e.worst_ratio for e in evaluation.errors):.2g} of its bound.")
+        lines.append(f"Its worst error is at {of_bound(max(e.worst_ratio for e in evaluation.errors))}.")
     return "\n".join(lines)
 
 
@@ -257,35 +259,18 @@ def bounded(text: str) -> str:
 
 
 def _line(row: Mapping[str, Any]) -> str:
-    speedup = f", {math.exp(row['log_speedup']):.3g}x naive" if row.get("log_speedup") is not None else ""
-    gain = f", {math.exp(row['gain']):.3g} times as fast as its parent" if row.get("gain") is not None else ""
+    speedup = f", {ratio(math.exp(row['log_speedup']))} naive" if row.get("log_speedup") is not None else ""
+    gain = f", {digits(math.exp(row['gain']))} times as fast as its parent" if row.get("gain") is not None else ""
     change = shortened(" ".join((row.get("description") or "").split()), MOST_CHANGE)
+    status = in_words(row["status"] or "not judged yet")
     how = f" by {row['mutator']}" if row.get("mutator") else ""
     message = f": {shortened(' '.join(row['message'].split()), MOST_CHANGE)}" if row.get("message") else ""
-    return f"{name_of(row['kernel_id'])}{how}: {change or 'no words'}; {_words(row['status'])}{speedup}{gain}{message}"
+    return f"{name_of(row['kernel_id'])}{how}: {change or 'no words'}; {status}{speedup}{gain}{message}"
 
 
 def _times(timings: Sequence[Timing], wanted: Sequence[str]) -> list[str]:
     shown = [t for t in timings if not wanted or t.workload in wanted][:MOST_ROWS]
     return [
-        f"- {t.workload}: {t.latency_us:.3g} us, {_interval(t.log_ratio, t.log_ratio_se)} times as fast" for t in shown
+        f"- {t.workload}: {time_us(t.latency_us)}, {estimate(*interval95(t.log_ratio, t.log_ratio_se))} times as fast"
+        for t in shown
     ]
-
-
-def _interval(log_ratio: float, se: float | None) -> str:
-    """A ratio with its 95 % interval."""
-    low, high = (math.exp(log_ratio + side * 1.96 * (se or 0.0)) for side in (-1, 1))
-    unclear = ", not resolved" if low < 1 < high else ""
-    return f"{math.exp(log_ratio):.3g} ({low:.3g} to {high:.3g}{unclear})"
-
-
-def _words(status: Any) -> str:
-    return str(getattr(status, "value", status) or "not judged yet").replace("_", " ")
-
-
-def _tellable(value: Any) -> bool:
-    return bool(value) and isinstance(value, int | float | str)
-
-
-def _fact(value: Any) -> str:
-    return "yes" if value is True else f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""The jobs of an evaluation worker: what the fitness stage of a task is asked for, as data that any pool can carry."""
+"""The jobs of a worker: what it is asked for of a task and its fitness stage, as data that any pool can carry."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import ClassVar, Generic, Protocol, TypeVar
 from fitness.evaluation import Evaluation, Timing
 from fitness.judging.base import COMPILE_LIMIT_S, JUDGE_LIMIT_S, PATIENCE, Anchor, Builder, Built, Checked, Fitness
 from fitness.profiling.profiles import Profile
+from mutators.base import Parent, Proposal, Request
+from mutators.registry import worked_out
 from operators.definition.spec import Task
 from operators.kernel import Kernel
 
@@ -27,6 +29,8 @@ class Job(Generic[Found]):
     """Whether it goes on with a kernel that has cost an evaluator's time already, and so comes first."""
     yields: ClassVar[int] = 0
     """The number of jobs that came later and go before it."""
+    has_files: ClassVar[bool] = True
+    """Whether it needs, or leaves, files of its kernel on the machine that does it."""
 
     task: Task
     kernel: Kernel
@@ -70,6 +74,20 @@ class SpotCheck(Job[Checked]):
 
     def asked_of(self, stage: Fitness) -> Checked:
         return stage.spot_check(self.kernel)
+
+
+@dataclass(frozen=True)
+class Propose(Job[Proposal]):
+    """The answer of a mutator that asks no model; its kernel is the principal parent."""
+
+    name = "propose"
+    builds = True
+    has_files = False
+    request: Request
+    parents: tuple[Parent, ...]
+
+    def asked_of(self, stage: Builder) -> Proposal:
+        return worked_out(self.request, self.parents, stage.operator)
 
 
 @dataclass(frozen=True)

@@ -298,7 +298,7 @@ class WorkerPool:
         Every job has a deadline, whatever its kind: a worker that is at it for longer is replaced, which is JobOverdue.
         """
         key = run.context, job.task
-        worker = await self._take(job, run.context, self._machine(key, job.kernel.id))
+        worker = await self._take(job, run.context, self._machine(key, job))
         began, limit_s = time.monotonic(), job.limit_s(worker.spec.target)
         answering = asyncio.ensure_future(worker.ask(Message(job, run.context, self._ended.pop(worker, ()))))
         self._assigned[worker] = _Assigned(run, RunningJob(job, began), answering)
@@ -328,7 +328,7 @@ class WorkerPool:
             self._homes.took(key, worker, time.monotonic() - began)
         self._release(worker)
         value: Found = value_of(answer)
-        if worker.spec.machine:
+        if worker.spec.machine and job.has_files:
             self._machines[run.context, job.kernel.id] = worker.spec.machine
             if len(self._machines) > KEPT_MACHINES:
                 del self._machines[next(iter(self._machines))]
@@ -349,10 +349,10 @@ class WorkerPool:
             self._replace(worker)
             answering.cancel()
 
-    def _machine(self, key: Key, kernel_id: str) -> str:
-        """The machine whose disk holds what is built of a kernel, else the one where its task is at home."""
+    def _machine(self, key: Key, job: Job[Any]) -> str:
+        """The machine whose disk holds what is built of a job's kernel, else the one where its task is at home."""
         home = next((worker.spec.machine for worker in self._homes.of(key)), "")
-        return self._machines.pop((key[0], kernel_id), home)
+        return self._machines.pop((key[0], job.kernel.id), home) if job.has_files else home
 
     async def _take(self, job: Job[Any], context: RunContext, machine: str) -> Worker:
         if error := self._lack(job):

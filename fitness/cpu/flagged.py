@@ -11,7 +11,7 @@ import platform
 import re
 from collections.abc import Collection, Iterator, Sequence
 
-from fitness.flags import CLOCK, OWN_ADDRESS, PLACE, UNREAD
+from fitness.words import CLOCK, OWN_ADDRESS, PLACE, UNREAD
 
 _INSTRUCTION = re.compile(r"\s*[0-9a-f]+:\t(?:(?:lock|rep[nz]*|notrack|bnd|data16|cs) )*(\S+)\s*(.*)")
 _FUNCTION = re.compile(r"[0-9a-f]+ <[^>]+>:")

@@ -18,7 +18,7 @@ from fitness.cpu.build import FLAGS
 from fitness.cpu.simulation import KERNEL, SOURCE, BuiltKernel, Simulation, compiled, simulate_smaller, write_source
 from fitness.evaluation import Timing
 from fitness.profiling.profiles import Bottleneck, Metric, Profile, classify
-from fitness.profiling.roofline import Peaks, Roofline, roofline
+from fitness.profiling.roofline import Peaks, roofline
 from fitness.sandbox.native import CXX
 from operators.definition.spec import Workload
 
@@ -92,7 +92,7 @@ def _placed(
     )
     seen = f" Seen: {'; '.join(suspects)}." if suspects and found is Bottleneck.LATENCY else ""
     notes = [f"bottleneck: {found} on {timing.workload}. {_ADVICE[found]}{seen}"]
-    notes += [f"roofline: {t.workload}: {_place(m, t.latency_us, subject.dtype, peaks)}" for m, t in models]
+    notes += [f"roofline: {t.workload}: {m.placed(t.latency_us, subject.dtype, peaks)}" for m, t in models]
     return Profile(found, metrics, tuple(notes))
 
 
@@ -122,16 +122,6 @@ def _suspects(
     if simulation and simulation.l1_waste > MUCH_L1_WASTE:
         found.append(f"the first cache is filled with {simulation.l1_waste:.2g} times the least traffic")
     return found
-
-
-def _place(model: Roofline, latency_us: float, dtype: str, peaks: Peaks) -> str:
-    rate = f"{model.bytes / latency_us / 1e3:.3g} of {peaks.read_gb_s:.3g} GB/s"
-    if dtype in peaks.gflop_s:
-        rate += f", {model.flops / latency_us / 1e3:.3g} of {peaks.gflop_s[dtype]:.3g} GFLOP/s"
-    return (
-        f"{latency_us:.4g} us, attainable {model.attainable_us:.3g} us ({100 * model.efficiency(latency_us):.3g} %), "
-        f"limited by {model.bound} at {model.intensity:.3g} operations per byte; it reaches {rate}"
-    )
 
 
 # --- the compiler's words -------------------------------------------------------------------------------------------

@@ -155,6 +155,7 @@ class CudaBuilder:
     """`fitness.judging.base.Builder` for one task: the GPU is only asked for properties, and for a plan's occupancy."""
 
     def __init__(self, operator: Operator, task: Task, *, workload_set: str, folder: Path, shared: Path | None = None):
+        self.operator = operator
         self._gpu = shared_gpu(shared or folder)
         oracle = Oracle(operator, functions(operator.folder), task.dtype)
         torch.set_num_threads(1)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fitness.emulator.target import emulated
 from fitness.evaluation import Rejection
+from fitness.words import of_bound
 from operators.catalog import load
 from operators.errors import UserError
 from operators.kernel import Kernel
@@ -31,7 +32,7 @@ def main() -> int:
             print(f"{dtype}: {result.status}: {result.message}")
         else:
             worst = max((error.worst_ratio for error in result), default=0.0)
-            print(f"{dtype}: right on {len(operator.hidden)} shapes, the worst error at {worst:.2g} of its bound")
+            print(f"{dtype}: right on {len(operator.hidden)} shapes, the worst error at {of_bound(worst)}")
     return int(any(isinstance(result, Rejection) for result in results.values()))
 
 

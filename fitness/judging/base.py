@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from fitness.evaluation import CheckError, Evaluation, Rejection, Timing
 from fitness.profiling.profiles import Profile
 from fitness.profiling.roofline import Peaks
+from operators.definition.spec import Operator
 from operators.kernel import Kernel
 
 COMPILE_LIMIT_S: Mapping[str, float] = {"cpu": 20.0, "cuda": 60.0}
@@ -72,6 +73,11 @@ class Checked:
 
 class Builder(Protocol):
     """Compiles kernels of one task. One instance serves one caller at a time; several may share a machine."""
+
+    @property
+    def operator(self) -> Operator:
+        """The task's operator."""
+        ...
 
     def build(self, kernel: Kernel) -> Built | Evaluation:
         """Check the plan and compile; an Evaluation when it got no further."""

@@ -21,6 +21,7 @@ from fitness.judging.timing import Schedule
 from fitness.oracle.cases import Case, Question
 from fitness.oracle.verify import Oracle
 from fitness.profiling.roofline import floor_us
+from fitness.words import time_us
 from operators.definition.spec import Operator, Task, Workload
 from operators.errors import OperatorError
 from operators.kernel import Kernel
@@ -234,6 +235,6 @@ class TaskBench:
             if timing.latency_us < least_us:
                 raise KernelFault(
                     Status.QUARANTINED,
-                    f"{timing.latency_us:.1f} us on {timing.workload} is less than the {least_us:.1f} us that this "
+                    f"{time_us(timing.latency_us)} on {timing.workload} is less than the {time_us(least_us)} that this "
                     "machine needs for the least work there is",
                 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fitness.evaluation import Evaluation, Level
+from fitness.evaluation import Z95, Evaluation, Level
 from fitness.judging.base import Anchor, Fitness
 from operators.kernel import Kernel
 
@@ -73,4 +73,4 @@ def judge(
 
 def _is_new_best(evaluation: Evaluation, best: float | None) -> bool:
     assert evaluation.log_speedup is not None and evaluation.log_ratio_se is not None
-    return best is None or evaluation.log_speedup > best + max(NEW_BEST, 1.96 * evaluation.log_ratio_se)
+    return best is None or evaluation.log_speedup > best + max(NEW_BEST, Z95 * evaluation.log_ratio_se)

@@ -29,6 +29,7 @@ from fitness.judging.timing import (
     usually_above,
 )
 from fitness.oracle.cases import Case
+from fitness.words import time_us
 from operators.errors import OperatorError
 
 HOPELESS = 5.0
@@ -355,8 +356,8 @@ class Pairing:
         if RECALL_GAIN * known_ns < min(first_ns):
             raise KernelFault(
                 Status.QUARANTINED,
-                f"on {self._names[number]} it takes {1e-3 * known_ns:.1f} us at most on inputs that it has seen, and "
-                f"{1e-3 * min(first_ns):.1f} us at least on new ones: it keeps something from one call to the next",
+                f"on {self._names[number]} it takes {time_us(1e-3 * known_ns)} at most on inputs that it has seen, and "
+                f"{time_us(1e-3 * min(first_ns))} at least on new ones: it keeps something from one call to the next",
             )
 
     def _company(self, candidate: Seat, number: int, rounds: int) -> Placed | None:
@@ -406,10 +407,10 @@ class Pairing:
         differences = np.array([mine.outside_ns - other.outside_ns for s in self._samples for mine, other in s])
         shown_ns = float(np.median([mine.elapsed_ns for s in self._samples for mine, _ in s]))
         if usually_above(differences, max(CLOCK_SLACK_NS, CLOCK_SLACK_SHARE * shown_ns)):
+            beyond_us = float(np.median(differences)) / 1e3
             raise KernelFault(
                 Status.QUARANTINED,
-                f"its calls take {np.median(differences) / 1e3:.0f} us longer than its clock shows, beside what is "
-                "usual",
+                f"its calls take {time_us(beyond_us)} longer than its clock shows, beside what is usual",
             )
 
 

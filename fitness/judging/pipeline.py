@@ -28,6 +28,7 @@ from fitness.oracle.cases import Case
 from fitness.oracle.inputs import FEW, SPECIALS
 from fitness.oracle.verify import Oracle, worst
 from fitness.profiling.profiles import Profile
+from fitness.words import digits
 from operators.definition.spec import Operator, Task, Workload
 from operators.kernel import Kernel
 
@@ -274,7 +275,7 @@ class Pipeline:
             task=str(self.task),
             level=level,
             status=Status.SLOWER if slower else Status.CORRECT,
-            message=f"{math.exp(-ratio.value):.2f} times slower than its anchor" if slower else "",
+            message=f"{digits(math.exp(-ratio.value))} times slower than its anchor" if slower else "",
             log_speedup=None if slower else log_speedup,
             log_speedup_se=None if slower else se,
             anchor_id=anchor.kernel.id,

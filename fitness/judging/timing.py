@@ -16,13 +16,12 @@ from enum import StrEnum
 import numpy as np
 from scipy.special import bdtrc
 
+from fitness.evaluation import Z95
 from fitness.judging.levels import LEAST_GAIN
 
 ALPHA = 0.05
 POCOCK = {1: 1.960, 2: 2.178, 3: 2.289, 4: 2.361, 5: 2.413}
 """Two-sided boundary for a number of equally spaced looks, at ALPHA."""
-Z_INTERVAL = 1.96
-"""Normal quantile of the interval that a standard error is taken from."""
 Z_POWER = 1.645
 """Standard errors between the boundary and a difference that is seen with 95 % probability."""
 LN_RESOLUTION = 1e-4
@@ -120,9 +119,9 @@ def location(values: np.ndarray) -> tuple[float, float]:
     first, second = np.triu_indices(n)
     means = np.sort((values[first] + values[second]) / 2)
     center = float(np.median(means))
-    left_out = max(math.floor(len(means) / 2 - Z_INTERVAL * math.sqrt(n * (n + 1) * (2 * n + 1) / 24)), 0)
+    left_out = max(math.floor(len(means) / 2 - Z95 * math.sqrt(n * (n + 1) * (2 * n + 1) / 24)), 0)
     half = max(center - float(means[left_out]), float(means[-1 - left_out]) - center)
-    return center, half / Z_INTERVAL
+    return center, half / Z95
 
 
 def usually_above(differences: np.ndarray, least: float) -> bool:

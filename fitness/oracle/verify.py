@@ -40,6 +40,7 @@ from fitness.oracle.inputs import (
 )
 from fitness.oracle.places import CpuPlace, Place
 from fitness.sandbox.memory import Memory
+from fitness.words import digits, of_bound
 from operators.catalog import Functions
 from operators.definition.spec import Operator, Tensor, Workload
 from operators.dtypes import DTYPES, DType
@@ -220,8 +221,8 @@ class Oracle:
         if error.first_bad is None:
             limit = case.rms_limit[tensor.name]
             return (
-                f"{where}: no element of `{tensor.name}` is out of bounds (the worst at {error.max_ratio:.2g} of its "
-                f"bound), but all errors together are {error.rms_ratio:.3g} times larger than rounding to "
+                f"{where}: no element of `{tensor.name}` is out of bounds (the worst at {of_bound(error.max_ratio)}), "
+                f"but all errors together are {digits(error.rms_ratio)} times larger than rounding to "
                 f"{self.element(tensor).name} explains: their rms is {error.rms_ratio * limit:.2g} of the bounds, "
                 f"{limit:.2g} is allowed; is something computed or kept in a lower precision?"
             )
@@ -234,7 +235,7 @@ class Oracle:
         return (
             f"{where}: {error.mismatches} of {math.prod(shape)} elements of `{tensor.name}` are out of bounds, the "
             f"first at {index}: {found:.9g}, expected {wanted:.9g} within {allowed:.2g}; the worst is "
-            f"{error.max_ratio:.3g} times its bound off{self._doubt(tensor.name, case)}"
+            f"{digits(error.max_ratio)} times its bound off{self._doubt(tensor.name, case)}"
         )
 
     def _other_bits(self, error: CheckError, case: Case, work: Memory) -> str:

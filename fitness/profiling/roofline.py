@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from fitness.sandbox.native import publish
+from fitness.words import time_us
 from operators.definition.spec import Operator
 from operators.dtypes import resolve_dtype
 
@@ -164,6 +165,17 @@ class Roofline:
     def efficiency(self, latency_us: float) -> float:
         """Attainable over measured time: 1 is as fast as the plain algorithm can be."""
         return self.attainable_us / latency_us
+
+    def placed(self, latency_us: float, dtype: str, peaks: Peaks) -> str:
+        """Return what the model says of a measured time, in words."""
+        rate = f"{self.bytes / latency_us / 1e3:.3g} of {peaks.read_gb_s:.3g} GB/s"
+        if dtype in peaks.gflop_s:
+            rate += f", {self.flops / latency_us / 1e3:.3g} of {peaks.gflop_s[dtype]:.3g} GFLOP/s"
+        share = f"{100 * self.efficiency(latency_us):.3g} %"
+        return (
+            f"{time_us(latency_us)}, attainable {time_us(self.attainable_us)} ({share}), limited by {self.bound} at "
+            f"{self.intensity:.3g} operations per byte; it reaches {rate}"
+        )
 
 
 def roofline(operator: Operator, dims: Mapping[str, int], dtype: str, peaks: Peaks) -> Roofline:

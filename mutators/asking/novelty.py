@@ -11,6 +11,7 @@ import re
 
 from fitness.evaluation import Status
 from fitness.sandbox.source import without_comments
+from fitness.words import in_words
 from mutators.base import Request
 from mutators.briefing import Attempt, Briefing
 from mutators.llm.settings import is_outside
@@ -42,7 +43,7 @@ def repeated_program(kernel: Kernel, request: Request, briefing: Briefing | None
     if briefing is None or not _counts(request):
         return ""
     verdict = briefing.verdict_on(text_digest(kernel))
-    return f"this program was tried on the task before, and was {verdict.replace('_', ' ')}" if verdict else ""
+    return f"this program was tried on the task before, and was {in_words(verdict)}" if verdict else ""
 
 
 def repeated_idea(change: str, request: Request, briefing: Briefing | None) -> str:
@@ -68,4 +69,4 @@ def _words(text: str) -> list[str]:
 
 def _outcome(attempt: Attempt) -> str:
     gain = f", {attempt.gain} times as fast" if attempt.gain else ""
-    return f"{attempt.status}{gain}"
+    return f"{in_words(attempt.status)}{gain}"

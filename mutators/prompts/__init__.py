@@ -7,7 +7,6 @@ tells models to read as data.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping
 from difflib import unified_diff
@@ -16,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fitness.evaluation import Evaluation
+from fitness.words import digits, in_words
 from mutators.base import Earlier, Kind, Message, Parent, Request
 from mutators.briefing import Briefing, Origin
 from mutators.line_edits import numbered
@@ -147,6 +146,7 @@ def _environment() -> Environment:
         "shortened": shortened,
         "percent": informed.percent,
         "numbered": numbered,
+        "digits": digits,
     }
     return made
 
@@ -202,7 +202,7 @@ def _context(
         "device": params.get("device", ""),
         "facts": sorted(FACTS[task.target] - {"blocks_per_sm"}),
         "functions": list(FUNCTIONS),
-        "kernels": [_kernel(parent) for parent in parents],
+        "kernels": [_kernel(parent, task.target) for parent in parents],
         "diff": _diff(parents),
         "advice": params.get("advice", ""),
         "profile": profile,
@@ -214,9 +214,6 @@ def _context(
         "previous": _earlier(previous) if previous else None,
         "shown": bool(previous and parents and previous.messages and _stands_in(parents[0], previous)),
     }
-    for shown, parent in zip(context["kernels"], parents, strict=True):
-        if parent.evaluation:
-            shown["verdict"] |= informed.verdict(parent.evaluation, target=task.target)
     briefing = (parents[0].briefing if parents else None) or Briefing()
     told = informed.told(briefing, operator, task, parents, workloads)
     told |= {"tried": [*tried, *told["tried"]], "profile": informed.unplaced(profile, told["place"])}
@@ -272,11 +269,11 @@ def _scalar(scalar: Scalar, target: str) -> dict[str, str]:
     return {"name": scalar.name, "type": _spelled(scalar.dtype, target), "value": f"{scalar.value:g}"}
 
 
-def _kernel(parent: Parent) -> dict[str, Any]:
+def _kernel(parent: Parent, target: str) -> dict[str, Any]:
     return {
         "source": parent.kernel.source,
         "values": dict(parent.kernel.values),
-        "verdict": _verdict(parent.evaluation) if parent.evaluation else None,
+        "verdict": informed.verdict(parent.evaluation, target=target) if parent.evaluation else None,
     }
 
 
@@ -289,7 +286,7 @@ def _earlier(each: Earlier) -> dict[str, Any]:
         "failure": each.failure,
         "metrics": dict(each.metrics),
         "source": each.kernel.source if each.kernel else "",
-        "verdict": _verdict(each.evaluation) if each.evaluation else None,
+        "verdict": informed.verdict(each.evaluation, target=each.request.task.target) if each.evaluation else None,
     }
 
 
@@ -297,41 +294,12 @@ def _stands_in(parent: Parent, previous: Earlier) -> bool:
     return parent.kernel.source.strip() in (previous.messages[-1]["content"] or "")
 
 
-def _verdict(evaluation: Evaluation) -> dict[str, Any]:
-    """The part of an evaluation that is worth telling; times to three digits, as more would be noise."""
-    return {
-        "status": evaluation.verdict.value.replace("_", " "),
-        "correct": evaluation.correct,
-        "message": evaluation.message,
-        "speedup": _times(evaluation.log_speedup),
-        "timings": [(t.workload, f"{t.latency_us:.3g}") for t in evaluation.timings],
-        "errors": evaluation.errors,
-        "facts": {name: _fact(value) for name, value in sorted(evaluation.facts.items()) if _tellable(value)},
-    }
-
-
-def _times(log_speedup: float | None) -> str:
-    return "" if log_speedup is None else f"{math.exp(log_speedup):.3g}"
-
-
-def _tellable(value: Any) -> bool:
-    return isinstance(value, int | float | str) or (isinstance(value, Mapping) and len(value) <= 8)
-
-
-def _fact(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_fact(inner)}" for name, inner in value.items())
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
 def _attempt(entry: Mapping[str, Any]) -> str:
     """One line for one earlier attempt."""
     description = shortened(entry["description"], MAX_TRIED)
-    speedup = f", {entry['speedup']:.3g} times as fast as this kernel" if entry.get("speedup") is not None else ""
+    speedup = f", {digits(entry['speedup'])} times as fast as this kernel" if entry.get("speedup") is not None else ""
     message = f": {shortened(' '.join(entry['message'].split()), MAX_TRIED)}" if entry.get("message") else ""
-    return f"{description}: {entry['status'].replace('_', ' ')}{speedup}{message}"
+    return f"{description}: {in_words(entry['status'])}{speedup}{message}"
 
 
 def _diff(parents: tuple[Parent, ...]) -> str:

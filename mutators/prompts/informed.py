@@ -12,11 +12,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from fitness.evaluation import Evaluation
+from fitness.evaluation import Evaluation, interval95
 from fitness.judging.base import CALL_LIMIT_S, COMPILE_LIMIT_S, DeviceInfo
 from fitness.profiling.roofline import Peaks, allowed_us
+from fitness.words import digits, estimate, fact, in_words, of_bound
 from mutators.base import Parent
-from mutators.briefing import Attempt, Briefing, Ratio, Standing, Winner, mean
+from mutators.briefing import Attempt, Briefing, Standing, Winner, mean
 from operators.definition.spec import HIDDEN_NEEDED, LONGEST_CHAIN, Operator, Task, Tensor, Workload
 from operators.dtypes import DTYPES
 from operators.expression import ExpressionError
@@ -290,8 +291,8 @@ def table(
     ids = [parent.kernel.id for parent in parents]
     names = ("A", "B") if all(map(_correct, parents)) and len(ids) > 1 else ("this kernel", "before the change")
     columns: list[tuple[str, Mapping[str, str]]] = [
-        ("naive, us", {name: _us(us) for name, us in briefing.naive_us.items()}),
-        ("least, us", {name: _us(us) for name, us in allowed.items()}),
+        ("naive, us", {name: digits(us) for name, us in briefing.naive_us.items()}),
+        ("least, us", {name: digits(us) for name, us in allowed.items()}),
         ("library", _shown(briefing.library)),
     ]
     if briefing.best_id not in ids:
@@ -312,10 +313,6 @@ def _correct(parent: Parent) -> bool:
     return bool(parent.evaluation and parent.evaluation.correct)
 
 
-def _us(value: float) -> str:
-    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
-
-
 def _shown(standing: Standing) -> dict[str, str]:
     return {name: str(ratio) for name, ratio in standing.items()}
 
@@ -324,20 +321,29 @@ def _shown(standing: Standing) -> dict[str, str]:
 
 
 def verdict(evaluation: Evaluation, *, target: str) -> dict[str, Any]:
-    """Return what is worth telling of an evaluation beside its status and message."""
+    """Return what is worth telling of an evaluation."""
     return {
+        "status": in_words(evaluation.verdict),
+        "correct": evaluation.correct,
+        "message": evaluation.message,
+        "errors": evaluation.errors,
         "speedup": _speedup(evaluation),
         "naive": evaluation.log_speedup == evaluation.log_speedup_se == 0.0,  # by definition: no pairs are so alike
         "nearest": _nearest(evaluation),
         "build": _build(evaluation, COMPILE_LIMIT_S[target]),
-        "facts": {name: shown for name, value in sorted(evaluation.facts.items()) if (shown := _fact(name, value))},
+        "facts": facts(evaluation.facts),
     }
+
+
+def facts(known: Mapping[str, Any]) -> dict[str, str]:
+    """Return the build facts that say something, in words."""
+    return {name: said for name, value in sorted(known.items()) if name not in NOISE and (said := fact(value))}
 
 
 def _speedup(evaluation: Evaluation) -> str:
     if evaluation.log_speedup is None:
         return ""
-    return str(Ratio(evaluation.log_speedup, evaluation.log_speedup_se or 0.0))
+    return estimate(*interval95(evaluation.log_speedup, evaluation.log_speedup_se or 0.0))
 
 
 def _nearest(evaluation: Evaluation) -> str:
@@ -346,8 +352,7 @@ def _nearest(evaluation: Evaluation) -> str:
     if worst is None or not 0.01 <= worst.worst_ratio < math.inf:
         return ""
     what = "largest error" if worst.max_ratio >= worst.rms_ratio else "errors' root mean square"
-    share = f"{100 * worst.worst_ratio:.2g} % of what is allowed"
-    return f"`{worst.tensor}`: its {what} comes to {share}, on {worst.family} inputs"
+    return f"`{worst.tensor}`: its {what} is at {of_bound(worst.worst_ratio)}, on {worst.family} inputs"
 
 
 def _build(evaluation: Evaluation, limit_s: float) -> str:
@@ -355,28 +360,15 @@ def _build(evaluation: Evaluation, limit_s: float) -> str:
     return f"{took_ms / 1e3:.0f} s of {limit_s:.0f} s" if took_ms >= SLOW_BUILD_MS else ""
 
 
-def _fact(name: str, value: Any) -> str:
-    """A fact as prompts have it; empty where it says nothing."""
-    if name in NOISE or not value or value == "none":
-        return ""
-    if isinstance(value, bool):
-        return "yes"
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key} {inner}" for key, inner in value.items() if inner) if len(value) <= 8 else ""
-    if isinstance(value, float):
-        return f"{value:g}"
-    return str(value) if isinstance(value, int | str) else ""
-
-
 # --- what was tried ---------------------------------------------------------------------------------------------------
 
 
 def attempt(each: Attempt, task: Task) -> str:
-    """Return one line for an attempt: idea, outcome, evidence; where it was tried, if not on `task`."""
+    """Return one line for an attempt: idea, in_words, evidence; where it was tried, if not on `task`."""
     where = f" (on {each.task})" if each.task not in ("", str(task)) else ""
     gain = f", {each.gain} times as fast" if each.gain else ""
     message = f": {' '.join(each.message.split())}" if each.message else ""
-    return f"{each.description}{where}: {each.status.replace('_', ' ')}{gain}{message}"
+    return f"{each.description}{where}: {in_words(each.status)}{gain}{message}"
 
 
 def others(briefing: Briefing) -> Iterator[str]:

@@ -29,7 +29,7 @@ from typing import Any
 
 from fitness.cuda.running.driver import device_facts
 from fitness.cuda.target import CudaFitness
-from fitness.evaluation import COMPOSED, Evaluation, Level, library_calls
+from fitness.evaluation import COMPOSED, Evaluation, Level, interval95, library_calls
 from fitness.judging.base import Anchor, Fitness
 from fitness.judging.levels import full_anchor
 from fitness.judging.timing import LogRatio, mean
@@ -231,7 +231,7 @@ def of_roofline(operator: Operator, dtype: str, found: Evaluation, limits: Peaks
 
 def _interval(ratio: LogRatio) -> list[float]:
     """The ratio and the ends of its 95 % interval."""
-    return [round(math.exp(ratio.value + sign * 1.96 * ratio.se), 4) for sign in (0, -1, 1)]
+    return [round(end, 4) for end in interval95(ratio.value, ratio.se)]
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -30,7 +30,7 @@ from statistics import fmean
 from typing import Any
 
 from evo.store import query
-from fitness.judging.timing import Z_INTERVAL
+from fitness.evaluation import interval95
 from operators.catalog import folders, load
 from tests.bench.champions import read_rows
 from tests.bench.gpu_throughput import EVO
@@ -169,7 +169,7 @@ def reached(folder: Path, champion: float, *, calls: Sequence[int], minutes: Seq
 
 def _interval(log: float, se: float | None) -> tuple[float, float, float]:
     """The speedup, and the ends of its 95 % interval."""
-    value, low, high = (round(math.exp(log + sign * Z_INTERVAL * (se or 0.0)), 3) for sign in (0, -1, 1))
+    value, low, high = (round(end, 3) for end in interval95(log, se or 0.0))
     return value, low, high
 
 

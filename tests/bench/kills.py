@@ -45,7 +45,7 @@ TABLES = {
 }  # fmt: skip
 TITLES = {"worker": "ray::WorkerActor", "population": "ray::PopulationActor", "node": "raylet"}
 """Title of each part's process, or its program."""
-FATAL = ("driver", "node")
+FATAL = ("driver",)
 """The search ends with these."""
 GRACE_S = 10.0
 """Longest time after which processes must have noticed that what they need is gone."""
@@ -206,14 +206,14 @@ def running(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
             process.wait()
 
 
-def outlive(process: subprocess.Popen[bytes], below: set[int]) -> int:
-    """The number of processes of a search that are left some seconds after what it needs was killed."""
+def outlive(pids: set[int], process: subprocess.Popen[bytes] | None = None) -> int:
+    """The number of processes that are left some seconds after what they need was killed; `process` is to end too."""
     deadline_s = time.monotonic() + GRACE_S
     while time.monotonic() < deadline_s:
-        if process.poll() is not None and not alive(below):
+        if (process is None or process.poll() is not None) and not alive(pids):
             return 0
         time.sleep(0.05)
-    left = alive(below | {process.pid})
+    left = alive(pids | ({process.pid} if process else set()))
     for pid in left:
         print(f"left: {pid} {command_line(pid)[:200]}".replace("\0", " "), file=sys.stderr)
     return len(left)
@@ -334,9 +334,10 @@ def killed(
                     time.sleep(rng.uniform(KEPT_S, AIM_S))
                 moments.append(time.monotonic())
                 os.kill(rng.choice(victims), signal.SIGKILL)
-                left = outlive(process, below) if what in FATAL else 0
-                survivors += left
+                left = outlive(below, process) if what in FATAL else 0
                 stuck += what not in FATAL and not gets_on(balance.folder, told)
+                left += outlive(below) if what == "node" else 0  # of the cluster that the search replaced
+                survivors += left
                 counts = ", ".join(f"{n} {table}" for table, n in balance.look().items())
                 print(f"kill {len(moments)}, {what}: {counts}; {left} processes left", file=sys.stderr)
                 if what in FATAL:

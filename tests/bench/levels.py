@@ -20,9 +20,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fitness.evaluation import Evaluation
+from fitness.evaluation import Z95, Evaluation
 from fitness.judging.base import Anchor
-from fitness.judging.timing import CONFIRM, FULL, POCOCK, SCREEN, Z_INTERVAL, Schedule
+from fitness.judging.timing import CONFIRM, FULL, POCOCK, SCREEN, Schedule
 from fitness.targets import fitness
 from operators.catalog import load
 from operators.definition.spec import Task
@@ -73,7 +73,7 @@ def _examined(examine: Callable[[], Evaluation], schedule: Schedule, count: int)
             counts["failures"] += not result.correct
             if result.correct and result.log_ratio is not None and result.log_ratio_se:
                 errors = abs(result.log_ratio) / result.log_ratio_se
-                counts["told_apart"] += errors > Z_INTERVAL
+                counts["told_apart"] += errors > Z95
                 counts["decided"] += errors > POCOCK[len(schedule.looks)]
             for stage, spent_ms in {**result.stage_ms, "whole": whole_ms}.items():
                 stages[stage].append(spent_ms)

@@ -7,8 +7,9 @@ A server on loopback plays the model: its answers are the questions' kernels aft
 their syntax trees. `evo run` is interrupted as by Ctrl-C between `--stops` sessions of equal length, and resumed. Each
 of `--faults` happens once, at a random moment: SIGKILL to an evaluation worker's process (`verifier`), to Ray's actor
 around one (`worker`), to a population's actor, to the driver, which is the store's only writer (`store`), to the raylet
-that all actors of a machine hang on (`node`); and the provider answers 503 for AWAY_S (`provider`). After `store` and
-`node` everything else has to end by itself, and the run is resumed; after the others the search has to get on.
+that all actors of a machine hang on (`node`); and the provider answers 503 for AWAY_S (`provider`). After `store`
+everything else has to end by itself, and the run is resumed; after the others the search has to get on, after `node`
+with another cluster, and of the lost one nothing may be left.
 
 Prints JSON: rows that were in the store and are gone, answers that were read by their client and are not stored,
 kernels judged twice, processes left, faults after which nothing was told for RECOVERY_S; what was found; seconds from
@@ -53,7 +54,7 @@ from tests.bench.kills import (
 from tests.bench.model_searches import MODEL, answer_to
 from tests.mutators.llm_server import Reply
 
-FATAL = ("store", "node")
+FATAL = ("store",)
 """The search ends with these."""
 NEED_RAY = ("worker", "population", "node")
 FAULTS = ("worker", "verifier", "population", "store", "provider", "node")
@@ -267,11 +268,13 @@ class Night:
                 self._kills.append(time.monotonic())
         struck = time.monotonic()
         if fault in FATAL:
-            self._left += outlive(process, below)
+            self._left += outlive(below, process)
         else:
             self._stuck += not gets_on(balance.folder, told, process)
         self._recovery_s.append({"fault": fault, "seconds": round(time.monotonic() - struck, 1)})
         print(f"{fault}: {self._recovery_s[-1]['seconds']} s", file=sys.stderr)
+        if fault == "node":
+            self._left += outlive(below)  # of the cluster that the search replaced
         return True
 
     def _victims(self, below: set[int], fault: str) -> list[int]:

@@ -43,6 +43,8 @@ OPERATORS = ("tests/data/axpb", "softmax", "vector_add", "prefix_sum", "rms_norm
 DISK_BYTES = 400 << 20
 STUCK_S = 30.0
 """A search that goes on has finished another request or verdict by then, after a fault is over."""
+CONFIRMS_S = 90.0
+"""The same while leaders are confirmed: nothing else is finished then, and one that is disturbed begins again."""
 START_S = 60.0
 """The same of a session that has to begin first, with a cluster perhaps."""
 SAMPLE_S = 5.0
@@ -322,6 +324,12 @@ class Soak:
         except (StoreError, OSError):
             return -1
 
+    @property
+    def confirms(self) -> bool:
+        """Whether its last line of progress says that it confirms leaders."""
+        text = Path(self.said.name).read_text()
+        return "confirming" in text[text.rfind(" s, ") :]
+
     def ended(self) -> str:
         """The end of the session in words, once it has ended; it is counted what it left."""
         self.process.wait()
@@ -373,7 +381,7 @@ class Soak:
                 moved_s = held_s
             time.sleep(0.25)
         undo()
-        came, took, limit_s = "goes on", None, STUCK_S
+        came, took, limit_s = "goes on", None, CONFIRMS_S if self.confirms else STUCK_S
         if fault.ends:
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(timeout=90.0)  # answers that are paid are waited for

@@ -20,7 +20,7 @@ from fitness.sandbox.source import forbidden
 from operators.catalog import load
 from operators.errors import UserError
 from operators.kernel import Kernel
-from tests.gpu.kernels import EXAMPLES
+from tests.gpu.kernels import EXAMPLES, SOFTMAX
 
 HEADER = """/*! evo
 [tune]
@@ -285,24 +285,31 @@ def test_an_architecture_that_nvrtc_does_not_know() -> None:
     assert other.arch == "sm_80"
 
 
-def on_blackwell(name: str, file: str, dtype: str) -> CudaBuild | Rejection:
-    operator = load(name)
-    source = operator.ancestor(file, "cuda").read_text()
-    return compile_cuda(Kernel(name, "cuda", source), operator, dtype, arch="sm_100a")
+def on_blackwell(name: str, source: str, dtype: str) -> CudaBuild | Rejection:
+    return compile_cuda(Kernel(name, "cuda", source), load(name), dtype, arch="sm_100a")
+
+
+@pytest.mark.slow
+def test_clusters_on_blackwell_are_read_and_counted() -> None:
+    """nvdisasm counts the same: see `tests.bench.architectures`, which compiles all kernels."""
+    source = load("monte_carlo_int").ancestor("champions/h200", "cuda").read_text()
+    tuned = on_blackwell("monte_carlo_int", source, "fp32")
+    assert isinstance(tuned, CudaBuild), tuned  # clusters, and parts that lie there twice
+    assert tuned.facts["shuffle_instructions"] and tuned.facts["barrier_instructions"] and tuned.facts["registers"]
 
 
 def test_machine_code_for_blackwell_is_read_and_counted() -> None:
-    """nvdisasm counts the same: see `tests.bench.architectures`, which compiles all kernels."""
-    tuned, plain = on_blackwell("monte_carlo_int", "champions/h200", "fp32"), on_blackwell("softmax", "naive", "fp32")
-    assert isinstance(tuned, CudaBuild), tuned  # clusters, and parts that lie there twice
+    plain, rows = (on_blackwell("softmax", source, "fp32") for source in (load("softmax").naive("cuda"), SOFTMAX))
     assert isinstance(plain, CudaBuild), plain
-    assert tuned.facts["shuffle_instructions"] and tuned.facts["barrier_instructions"] and tuned.facts["registers"]
+    assert isinstance(rows, CudaBuild), rows
+    assert rows.facts["shuffle_instructions"] and rows.facts["barrier_instructions"] and rows.facts["registers"]
     assert plain.facts["fp32_instructions"] and plain.facts["global_instructions"]
     assert plain.facts["fp16_instructions"] == 0, "HFMA2 that sets a register to a constant computes nothing"
 
 
 def test_instructions_of_another_generation_are_refused_in_one_line() -> None:
-    refused = on_blackwell("matrix_mul", "champions/h200-bf16", "bf16")
+    source = load("matrix_mul").ancestor("champions/h200-bf16", "cuda").read_text()
+    refused = on_blackwell("matrix_mul", source, "bf16")
     assert isinstance(refused, Rejection)
     assert refused.status is Status.COMPILE_ERROR and "\n" not in refused.message
     assert "sm_100a has no wgmma.fence, wgmma.mma_async" in refused.message

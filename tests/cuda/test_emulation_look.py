@@ -22,7 +22,7 @@ from operators.catalog import load
 from operators.definition.spec import Operator, Workload
 from operators.kernel import Kernel
 from operators.plan.reading import parse_plan
-from tests.choosing import examples
+from tests.choosing import examples, some_slow
 
 GPU = {"sm_count": 132, "warp_size": 32, "max_shared_bytes": 227 << 10, "l2_bytes": 50 << 20}
 
@@ -112,12 +112,15 @@ def test_a_look_goes_over_routes_and_tunables(axpb: Operator) -> None:
 
 @pytest.mark.parametrize(
     ("edit", "told"),
-    [
-        (("            if (i < n) y", "            if (i < n - 1) y"), "wrong result on n="),
-        (("e * BLOCK + threadIdx.x", "e * 128 + threadIdx.x"), "with BLOCK = "),
-        (("blockIdx.x * BLOCK + threadIdx.x;\n    if", "blockIdx.x * 128 + threadIdx.x;\n    if"), "with BLOCK = "),
-        pytest.param(("e < EACH", "e < 2"), "with EACH = ", marks=pytest.mark.slow),
-    ],
+    some_slow(
+        [
+            (("            if (i < n) y", "            if (i < n - 1) y"), "wrong result on n="),
+            (("e * BLOCK + threadIdx.x", "e * 128 + threadIdx.x"), "with BLOCK = "),
+            (("blockIdx.x * BLOCK + threadIdx.x;\n    if", "blockIdx.x * 128 + threadIdx.x;\n    if"), "with BLOCK = "),
+            (("e < EACH", "e < 2"), "with EACH = "),
+        ],
+        2,
+    ),
 )
 def test_a_look_finds_what_only_a_large_shape_or_another_setting_meets(
     axpb: Operator, edit: tuple[str, str], told: str

@@ -7,7 +7,7 @@ import pytest
 from fitness.cuda.compile.build import CudaBuild, code_digest, compile_cuda, read_ptxas_log, scrub_log
 from fitness.cuda.compile.ptx import lower_precision, rare, traits, written
 from fitness.evaluation import Rejection, Status
-from fitness.flags import CLOCK, HELD_ADDRESS, OWN_ADDRESS, PLACE
+from fitness.words import CLOCK, HELD_ADDRESS, OWN_ADDRESS, PLACE
 from operators.catalog import load
 from operators.kernel import Kernel
 from tests.choosing import some_slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,7 @@ def line_of(source: str, text: str) -> int:
     return next(number for number, line in enumerate(source.split("\n"), 1) if text in line)
 
 
+@cache
 def built(name: str, dtype: str, source: str) -> tuple[CudaBuild, Mapping[str, Lines]]:
     kernel, operator = Kernel(name, "cuda", source), load(name)
     made = compile_cuda(kernel, operator, dtype)

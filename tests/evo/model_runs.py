@@ -166,7 +166,7 @@ def config(url: str, **changes: Any) -> RunConfig:
 
 def stages(made: RunConfig) -> dict[Task, TimedFitness]:
     return {
-        task: HalfChecked(task, Kernel(o.name, "cpu", o.ancestor("naive", "cpu").read_text()))
+        task: HalfChecked(task, Kernel(o.name, "cpu", o.ancestor("naive", "cpu").read_text()), operator=o)
         for o, task in made.tasks()
     }
 

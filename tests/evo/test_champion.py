@@ -160,7 +160,7 @@ def test_one_text_for_two_dtypes_is_one_file_until_one_of_them_has_another(opera
 
 
 WHY = [
-    ({"best": 1.02}, "1.02x (95 %: 0.992-1.05) of h200.cu (full), which is not faster beyond doubt"),
+    ({"best": 1.02}, "1.02x (95 %: 0.992 to 1.05) of h200.cu (full), which is not faster beyond doubt"),
     ({"level": "full"}, "no kernel of the run is confirmed: evo resume"),
     ({"status": "quarantined"}, "no kernel of the run is confirmed"),
     ({"best": 0.01, "champion": -1.0, "se": 0.1}, "not faster than the naive kernel beyond doubt"),

@@ -13,6 +13,7 @@ from evo.cli import commands
 from evo.cli.outside import login
 from evo.config import STRATEGIES, RunConfig
 from evo.store import query
+from operators.kernel import Kernel
 
 PROGRAMS = """
     select (select count(distinct coalesce(code_digest, kernel_id)) from evaluations
@@ -140,6 +141,14 @@ def test_a_naive_kernel_that_fails_is_one_line_and_exit_code_1(
     assert evo(monkeypatch, capsys, *command.split()[1:])[0] == 1
 
 
+def test_best_can_be_exported(run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    file = tmp_path / "best.cpp"
+    assert evo(monkeypatch, capsys, "best", str(run_folder), "--export", str(file))[0] == 0
+    ((best,),) = [json.loads(evo(monkeypatch, capsys, "best", str(run_folder), "--json")[1])]
+    assert Kernel("axpb", "cpu", file.read_text()).id == best["kernel_id"]
+
+
+@pytest.mark.slow
 def test_best_can_be_exported_and_judged_again(
     run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.evo.test_pages import PAGES, name
+from tests.garbage import no_garbage_collected
 from tests.structure import ROOT
 
 OPENINGS = ("Of", "So", "That", "As", "What", "How")
@@ -38,47 +40,54 @@ FINGERPRINTED = tuple(
 """Files whose text is a part of their operator's definition: another docstring would make earlier verdicts void."""
 
 
-def docstrings(path: Path) -> Iterator[tuple[int, str]]:
-    """The docstrings of a file, those of constants and fields among them, with their lines."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        body = getattr(node, "body", None)
-        for statement in body if isinstance(body, list) else ():
+@dataclass(frozen=True)
+class Docstring:
+    """A docstring, or one that describes a constant or a field."""
+
+    place: str
+    line: int
+    text: str
+    is_modules: bool
+
+    def __str__(self) -> str:
+        return f"{self.place}:{self.line}: {self.text.splitlines()[0]}"
+
+
+@pytest.fixture(scope="module")
+def docstrings() -> list[Docstring]:
+    """All docstrings of the project."""
+    with no_garbage_collected():
+        paths = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+        return [docstring for path in paths for docstring in _docstrings(path)]
+
+
+def _docstrings(path: Path) -> Iterator[Docstring]:
+    place, tree = str(path.relative_to(ROOT)), ast.parse(path.read_text(encoding="utf-8"))
+    blocks: list[tuple[ast.AST, ...]] = [tuple(tree.body)]
+    while blocks:
+        for statement in blocks.pop():
             match statement:
                 case ast.Expr(value=ast.Constant(value=str(text))):
-                    yield statement.lineno, text
+                    yield Docstring(place, statement.lineno, text, statement is tree.body[0])
+            for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+                blocks.append(tuple(getattr(statement, part, ())))
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_docstrings_begin_with_their_subject(package: str) -> None:
-    found = [
-        f"{name}:{line}: {text.splitlines()[0]}"
-        for path in sorted((ROOT / package).rglob("*.py"))
-        if (name := str(path.relative_to(ROOT))) not in FINGERPRINTED
-        for line, text in docstrings(path)
-        if re.match(rf"(?:{'|'.join(OPENINGS)})\b", text)
-    ]
-    assert not found, "\n".join(found)
+def test_docstrings_begin_with_their_subject(docstrings: list[Docstring]) -> None:
+    opening = re.compile(rf"(?:{'|'.join(OPENINGS)})\b")
+    found = [d for d in docstrings if d.place not in FINGERPRINTED and opening.match(d.text)]
+    assert not found, "\n".join(map(str, found))
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_modules_begin_with_what_they_are(package: str) -> None:
-    found = [
-        f"{path.relative_to(ROOT)}: {text.splitlines()[0]}"
-        for path in sorted((ROOT / package).rglob("*.py"))
-        if path.name != "reference.py" and (text := ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))))
-        if re.match(rf"(?:{'|'.join(MODULE_OPENINGS)})\b", text)
-    ]
-    assert not found, "\n".join(found)
+def test_modules_begin_with_what_they_are(docstrings: list[Docstring]) -> None:
+    opening = re.compile(rf"(?:{'|'.join(MODULE_OPENINGS)})\b")
+    own = [d for d in docstrings if d.is_modules and not d.place.endswith("/reference.py")]
+    found = [d for d in own if opening.match(d.text)]
+    assert not found, "\n".join(map(str, found))
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_docstrings_name_who_does_what(package: str) -> None:
-    found = [
-        f"{path.relative_to(ROOT)}:{line}: {riddle[0]}"
-        for path in sorted((ROOT / package).rglob("*.py"))
-        for line, text in docstrings(path)
-        if (riddle := RIDDLES.search(text))
-    ]
+def test_docstrings_name_who_does_what(docstrings: list[Docstring]) -> None:
+    found = [f"{d}: {riddle[0]}" for d in docstrings if (riddle := RIDDLES.search(d.text))]
     assert not found, "\n".join(found)
 
 

@@ -13,7 +13,7 @@ from rich.console import Console, RenderableType
 
 from evo.report.status import TaskSummary
 from evo.report.terminal import best_table, lineage_table, rows_table, standing_cells, summary_table, unfolded
-from tests.choosing import examples
+from tests.choosing import examples, some_slow
 
 WIDTHS = (60, 80, 160)
 EXTREME = st.floats(1e-12, 1e15) | st.sampled_from([1e-300, 1.0, math.inf])
@@ -39,7 +39,7 @@ def shown(what: RenderableType, width: int) -> str:
     return text
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", some_slow(WIDTHS, 1))
 @examples(30)
 @given(tasks=st.lists(TASKS, min_size=1, max_size=3))
 def test_no_figure_of_a_standing_is_cut(width: int, tasks: list[TaskSummary]) -> None:
@@ -51,7 +51,7 @@ def test_no_figure_of_a_standing_is_cut(width: int, tasks: list[TaskSummary]) ->
             assert {best, speedup, interval} <= cells
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", some_slow(WIDTHS, 1))
 @examples(30)
 @given(rows=st.lists(st.tuples(st.integers(-(2**63), 2**63), EXTREME, st.text(max_size=90)), min_size=1, max_size=4))
 @example(rows=[(0, 1.0, "000000000\x1f\x1f\x1f\x1f\x1f\x1f\x08\U000e0000"), (-10_000_000_000, 1.0, "")])
@@ -83,7 +83,7 @@ def test_what_has_no_room_stands_below_a_row_of_a_short_table() -> None:
         speedup_high=2.2, against_library=0.79, against_library_low=0.59, against_library_high=1.04,
     )  # fmt: skip
     words = " ".join(shown(summary_table([task]), 80).split())
-    assert "0.79x" in words
+    assert "0.790x" in words
     assert "baseline: 2340.8 us" in words
     assert "of these: 9 correct, 3 compile error; not tried: 2 duplicate" in words
 

@@ -20,7 +20,7 @@ from evo.report.status import TaskSummary
 from evo.report.terminal import many_line, summary_table, unfolded
 from evo.store.named import named_query
 from fitness.evaluation import Evaluation, Level, Status
-from fitness.flags import CLOCK, PLACE, flags, standing
+from fitness.words import CLOCK, PLACE, flags, standing
 from operators.champions import Champion
 from tests.evo.test_cli import evo
 from tests.store.rows import START_S, TASK

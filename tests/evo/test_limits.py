@@ -96,7 +96,7 @@ def test_a_resumed_run_keeps_time_for_confirmations_as_well(tmp_path: Path) -> N
 
 
 def test_a_leader_that_is_confirmed_needs_no_more_time(tmp_path: Path) -> None:
-    made, clock = config(budget={"wall_s": 50.0}), [0.0]
+    made, clock = config(budget={"wall_s": 25.0}), [0.0]
     timed(tmp_path, made, clock)
     more = config(budget={"wall_s": clock[0] + 3.0})
     timed(tmp_path, more, clock)

@@ -120,8 +120,9 @@ def test_the_list_tells_of_every_run(
     assert good["used"]["evaluations"] == good["budget"]["evaluations"] == 4
     assert good["used"]["wall_s"] > 0
     assert good["speedup"] > 0
+    table = runs_table(runs_in(runs))
     for width in (60, 80, 160):
-        assert run_folder.name in shown(runs_table(runs_in(runs)), width)
+        assert run_folder.name in shown(table, width)
     assert "no run in" in evo(monkeypatch, capsys, "list", "--runs", str(tmp_path / "none"))[1]
 
 

@@ -18,9 +18,9 @@ from rich.console import Console
 from evo.budget import Budget
 from evo.report.gpus import GpuLoad, GpuWatch, load_of
 from evo.report.live import LINE_EVERY_S, LINE_LENGTH, QUIET_S, Progress, TaskLine, View
-from evo.report.terminal import times
 from evo.search.knowledge import Knowledge
 from evo.search.task import TaskState
+from fitness.words import ratio
 from operators.definition.spec import Task
 from operators.kernel import Kernel
 from tests.choosing import examples, some_slow
@@ -165,14 +165,14 @@ def test_a_terminal_shows_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_view_fits_its_terminal(count: int, size: tuple[int, int], extreme: float, name: str, events: int) -> None:
     width, height = size
     tasks = [
-        TaskLine(f"{name}_{n}/bf16", times(extreme), extreme, 9, 10**7, 10**6, 10**5, 10**4, 10**3, float(n))
+        TaskLine(f"{name}_{n}/bf16", ratio(extreme), extreme, 9, 10**7, 10**6, 10**5, 10**4, 10**3, float(n))
         for n in range(count)
     ]
     view = View(
         phase="searching", share=0.45, spent="3.6 h", left="4.4 h, 480 evals, 5 USD left",
         counts=("1234 candidates/min", "24 more requests under way"), models="models: 12 attempts, 3Mtok, 1.2 USD",
         gpus=[GpuLoad(str(n), 99, 81000, 81559) for n in range(8)], jobs=[f"full of {name}/bf16/cuda for 3 s"] * 8,
-        events=[f"3600 s  {name} {times(extreme)} by crossover"] * events, tasks=tasks,
+        events=[f"3600 s  {name} {ratio(extreme)} by crossover"] * events, tasks=tasks,
     )  # fmt: skip
     screen = StringIO()
     Console(file=screen, force_terminal=True, color_system=None, highlight=False, width=width, height=height).print(
@@ -183,7 +183,7 @@ def test_the_view_fits_its_terminal(count: int, size: tuple[int, int], extreme: 
     assert all(len(line.rstrip()) <= width for line in lines)
     assert len(lines) <= height
     assert "…" not in text
-    assert times(extreme) in text.split()
+    assert ratio(extreme) in text.split()
     assert ("tasks that changed earlier" in text) == (count == 102) or len(name) > 10
     assert "8 GPUs 99-99 % busy, 79.1-79.1 GiB used" in text
 

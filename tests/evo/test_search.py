@@ -14,10 +14,10 @@ import pytest
 from evo.api import Run
 from evo.config import RunConfig
 from evo.report.status import summary
-from evo.search import execution
 from evo.search.driver import Search
 from evo.store import Store, query
 from evo.workers import pool
+from evo.workers.jobs import Job, Propose
 from evo.workers.pool import TRIED_AFTER_S, DeviceLost, JobOverdue, WorkerLost
 from evo.workers.testing import InlinePool
 from fitness.evaluation import Evaluation, Level, Status
@@ -244,7 +244,7 @@ def failing_naive(made: RunConfig, status: Status = Status.WRONG) -> dict[Task, 
     return fitness
 
 
-@pytest.mark.parametrize("budget", [{"evaluations": 1}, {"evaluations": 1000}])
+@pytest.mark.parametrize("budget", some_slow([{"evaluations": 1000}, {"evaluations": 1}], 1))
 @pytest.mark.parametrize(
     ("status", "words"),
     [(Status.WRONG, "is wrong"), (Status.COMPILE_ERROR, "does not compile"), (Status.RUNTIME_ERROR, "does not run")],
@@ -429,14 +429,14 @@ def test_what_no_machine_can_judge_is_no_kernels_fault_and_the_search_goes_on(
 def test_a_machine_that_lacks_memory_for_a_mutator_costs_a_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    propose, failures = execution.propose, [MemoryError(), OSError(errno.EMFILE, os.strerror(errno.EMFILE))]
+    run, failures = InlinePool.run, [MemoryError(), OSError(errno.EMFILE, os.strerror(errno.EMFILE))]
 
-    async def fail(request: Request, *arguments: Any, **options: Any) -> Proposal:
-        if request.number > 3 and failures:
+    async def fail(pool: InlinePool, job: Job[Any]) -> Any:
+        if isinstance(job, Propose) and job.request.number > 3 and failures:
             raise failures.pop()
-        return await propose(request, *arguments, **options)
+        return await run(pool, job)
 
-    monkeypatch.setattr(execution, "propose", fail)
+    monkeypatch.setattr(InlinePool, "run", fail)
     made = config(budget={"evaluations": 10})
     assert search(tmp_path, made, stages(made)) == "evaluations 10 of 10"
     sql = "select p.failure from tells t join proposals p using (request_id) where status = 'unavailable' order by seq"

@@ -16,9 +16,10 @@ from evo import rows as records
 from evo.api import Run
 from evo.evaluate import verdict_lines
 from evo.report.status import Standing, TaskSummary, standing, standings, summary
-from evo.report.terminal import console, interval, problem_lines, standing_cells, summary_table, tally, times
+from evo.report.terminal import console, problem_lines, standing_cells, summary_table, tally
 from evo.store import Store
 from fitness.evaluation import Evaluation, Level, LibraryTiming, Status, Timing
+from fitness.words import interval, ratio
 from operators.definition.spec import Task
 from tests.store.rows import TASK, run
 
@@ -64,7 +65,7 @@ def test_of_an_unconfirmed_best_the_anchors_speedup_is_a_part(rows: list[Row], a
     assert found.baseline_us / found.best_us == pytest.approx(found.speedup)
     assert not found.confirmed
     assert found.library_us is found.against_library is None
-    assert standing_cells(found)[4:] == ("unconfirmed (full)", "-", "")
+    assert standing_cells(found)[4:] == ("unconfirmed (full)", "-", "-")
 
 
 def confirmed(**changes: Any) -> Evaluation:
@@ -160,6 +161,6 @@ def test_a_problem_counts_in_the_session_that_met_it(tmp_path: Path) -> None:
 
 
 def test_a_task_without_a_verdict_is_dashes() -> None:
-    assert standing_cells(Standing()) == ("-", "-", "-", "", "-", "-", "")
-    assert (times(None), interval(None, None)) == ("-", "")
+    assert standing_cells(Standing()) == ("-",) * 7
+    assert (ratio(None), interval(None, None)) == ("-", "-")
     assert Task.parse(TASK).operator in shown([TaskSummary(task=TASK, candidates=0, duplicates=0, no_child=0)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -166,7 +166,7 @@ def play(strategy: Strategy, world: World, *, requests: int, order: Random, most
     return events
 
 
-def repeat(strategy: Strategy, events: list[Event]) -> None:
+def repeat(strategy: Strategy, events: Sequence[Event]) -> None:
     """Apply a history to a fresh strategy, checking that it asks the same."""
     for event in events:
         if isinstance(event, Individual):
@@ -176,7 +176,7 @@ def repeat(strategy: Strategy, events: list[Event]) -> None:
             assert [request.to_json() for request in strategy.ask(wanted)] == [each.to_json() for each in requests]
 
 
-def restore(strategy: Strategy, events: list[Event]) -> None:
+def restore(strategy: Strategy, events: Sequence[Event]) -> None:
     """Tell a fresh strategy of a history as a resume does, from what a store keeps of it."""
     for event in events:
         if isinstance(event, Individual):

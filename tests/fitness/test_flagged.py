@@ -9,7 +9,7 @@ import pytest
 
 from fitness.cpu.build import CpuBuild, build
 from fitness.cpu.flagged import flagged
-from fitness.flags import CLOCK, OWN_ADDRESS, PLACE, UNREAD
+from fitness.words import CLOCK, OWN_ADDRESS, PLACE, UNREAD
 from operators.definition.spec import Operator
 from operators.kernel import Kernel
 from operators.plan.reading import parse_plan

@@ -22,7 +22,7 @@ from fitness.sandbox.memory import Region
 from operators.definition.spec import Operator
 from operators.kernel import Kernel
 from operators.plan.reading import parse_plan
-from tests.choosing import examples
+from tests.choosing import examples, some_slow
 from tests.fitness.kernels import LOOP, RIGHT, axpb_kernel
 from tests.redteam.processes import descendants
 
@@ -74,7 +74,7 @@ def test_a_team_of_one_may_become_a_team_of_two(axpb: Operator, tmp_path: Path) 
     assert outputs(axpb_kernel(body), axpb, tmp_path) == [1.5 * i for i in range(1, 9)]
 
 
-@pytest.mark.parametrize("deep", [True, False])
+@pytest.mark.parametrize("deep", some_slow([True, False], 1))
 def test_stacks_are_poisoned_as_deep_as_they_are_to_be_and_nothing_stays_there(
     axpb: Operator, tmp_path: Path, deep: bool
 ) -> None:
@@ -93,7 +93,7 @@ def test_stacks_are_poisoned_as_deep_as_they_are_to_be_and_nothing_stays_there(
     assert all(poisoned == pages if deep else 0 < poisoned < 20 for poisoned in found[:2])
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", some_slow([2, 1], 1))
 def test_no_call_has_less_of_a_stack_than_another(axpb: Operator, tmp_path: Path, threads: int) -> None:
     body = f"""#pragma omp parallel num_threads({threads})
     {{

@@ -66,6 +66,7 @@ def with_calls(axpb: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     return load(str(folder))
 
 
+@pytest.mark.slow
 def test_a_task_takes_the_fastest_right_call_and_keeps_it(
     with_calls: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -294,6 +295,7 @@ def test_a_choice_of_an_older_version_is_made_again(
     assert choice() == choice() and len(asked) == 2
 
 
+@pytest.mark.slow
 def test_a_single_call_is_not_tried(axpb: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(library, "choose")
     stage = CpuFitness(axpb, Task("axpb", "fp32", "cpu"), workload_set="cpu", folder=tmp_path)

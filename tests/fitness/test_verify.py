@@ -21,6 +21,7 @@ from fitness.oracle.inputs import TORCH_DTYPES
 from fitness.oracle.places import CpuPlace
 from fitness.oracle.verify import Oracle, worst
 from fitness.sandbox.memory import Region
+from fitness.words import digits
 from operators.catalog import functions, load
 from operators.definition.spec import Workload
 from operators.dtypes import DTYPES
@@ -244,7 +245,7 @@ def test_noise_within_bounds_is_rejected_when_trusted_kernels_have_less() -> Non
     assert error.wrong
     text = judge.describe(error, case, work)
     assert "no element of `c` is out of bounds" in text
-    assert f"{error.rms_ratio:.3g} times larger than rounding to fp32 explains" in text
+    assert f"{digits(error.rms_ratio)} times larger than rounding to fp32 explains" in text
     assert "\n" not in text
 
 
@@ -842,7 +843,7 @@ def test_a_wrong_element_is_described_by_place_value_and_bound() -> None:
     text = judge.describe(error, case, work)
     assert "1 of 42 elements of `c` are out of bounds, the first at [1, 2]" in text
     assert f"{y[9]:.9g}, expected {case.expected['c'][9]:.9g} within {case.allowed['c'][9]:.2g}" in text
-    assert f"{error.max_ratio:.3g} times its bound" in text
+    assert f"{digits(error.max_ratio)} times its bound" in text
 
 
 def test_what_a_reference_does_to_its_arguments_stays_there(tmp_path: Path) -> None:

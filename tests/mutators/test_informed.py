@@ -97,7 +97,7 @@ def test_far_from_the_limit_a_design_is_asked_for_and_near_it_the_limit_that_is_
 def test_a_ratio_that_may_be_one_is_called_unresolved() -> None:
     assert str(Ratio(math.log(1.58), 0.44)) == "1.58 (0.667 to 3.74, unresolved)"
     assert str(Ratio(math.log(1.58), 0.05)) == "1.58 (1.43 to 1.74)"
-    assert not Ratio(0.0, 0.0).resolved and str(Ratio(0.0, 0.0)) == "1"
+    assert not Ratio(0.0, 0.0).resolved and str(Ratio(0.0, 0.0)) == "1.00"
 
 
 def test_two_prompts_that_are_asked_of_the_same_kernel_differ() -> None:

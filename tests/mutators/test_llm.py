@@ -546,7 +546,7 @@ def test_a_model_that_is_gone_is_put_aside_and_tried_with_one_call_at_a_time(fau
     async def work(server: LlmServer) -> None:
         nonlocal gone
         said: list[str] = []
-        made = settings(server, models=(MODEL, "openai/other"), attempts=2, pause_s=0.05)
+        made = settings(server, models=(MODEL, "openai/other"), attempts=2, pause_s=0.02)
         llm = LLM(made, calls=calls, say=said.append)
         first = await llm.complete(ASKED, request=request(), role="rewrite", model=MODEL)
         assert first.status is CallStatus.UNAVAILABLE and first.error

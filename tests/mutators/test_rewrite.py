@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -159,16 +158,11 @@ def test_the_whole_way_through_a_server() -> None:
 # --- the way from a request to its mutator -----------------------------------------------------------------------
 
 
-def test_plain_mutators_work_in_threads_and_need_no_model() -> None:
+def test_plain_mutators_need_no_model() -> None:
     request, _, operator = cases.case("rewrite", "cpu")
     kernel = Kernel(operator.name, "cpu", operator.ancestor("naive", "cpu").read_text(encoding="utf-8"))
     request = replace(request, mutator="transform", params={})
-
-    async def work() -> Proposal:
-        with ThreadPoolExecutor(1) as threads:
-            return await propose(request, (Parent(kernel),), operator, threads=threads)
-
-    proposal = asyncio.run(work())
+    proposal = asyncio.run(propose(request, (Parent(kernel),), operator))
     assert proposal.kernel and proposal.calls == () and proposal.model is None and proposal.cost_usd == 0
 
 

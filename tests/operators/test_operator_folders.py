@@ -20,7 +20,7 @@ from operators.definition.spec import Operator, Workload
 from operators.dtypes import DTYPES, resolve_dtype
 from operators.expression import parse
 from operators.plan.reading import parse_plan
-from tests.choosing import some_slow
+from tests.choosing import size, some_slow
 from tests.operators.running import FACTS, Runner
 from tests.operators.sampling import SAMPLE, every_operator, of_every_operator
 from tests.operators.second import SECOND
@@ -35,7 +35,7 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-@pytest.fixture(params=every_operator())
+@pytest.fixture(params=every_operator(("prefix_sum", "spmv_csr")))
 def operator(request: pytest.FixtureRequest) -> Operator:
     """All of them with --slow."""
     found = load(request.param)
@@ -225,8 +225,8 @@ EVEN = frozenset({"fft"})
 @of_every_operator
 def test_hidden_shapes_are_odd_enough(operator: Operator) -> None:
     counted = COUNTED.get(operator.name, frozenset())
-    for size in set(operator.dims) - counted:
-        sizes = {w.dims[size] for w in operator.hidden}
+    for dim in set(operator.dims) - counted:
+        sizes = {w.dims[dim] for w in operator.hidden}
         assert 1 in sizes
         assert operator.name in EVEN or any(s > 1 and s % 2 for s in sizes)
     assert len(operator.hidden) >= 12
@@ -463,7 +463,8 @@ def test_the_plans_of_all_ancestors_resolve_everywhere(operator: Operator) -> No
                     assert path.stem != "naive"
                     continue
                 supported += workload.set == "hidden"
-                assert plan.resolve(operator, dtype=dtype, dims=dims, values={}, facts=FACTS).steps
+                if supported % size(1, 4) == 0:
+                    assert plan.resolve(operator, dtype=dtype, dims=dims, values={}, facts=FACTS).steps
         assert supported >= 12, "six hidden shapes of each dtype"
 
 
@@ -472,6 +473,6 @@ def test_every_setting_of_the_naive_cuda_tunables_resolves(operator: Operator) -
     plan = parse_plan(operator.ancestor("naive", "cuda").read_text(), operator, "cuda")
     for name, values in plan.tune.items():
         for value in values:
-            for workload in (*operator.workloads, *operator.hidden):
+            for workload in (*operator.workloads, *operator.hidden)[:: size(1, 4)]:
                 dims = {**workload.dims, **dict.fromkeys(operator.data_dims, 1)}
                 plan.resolve(operator, dtype="fp32", dims=dims, values={name: value}, facts=FACTS)

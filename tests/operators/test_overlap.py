@@ -16,6 +16,7 @@ from fitness.evaluation import Rejection, Status
 from operators.catalog import load
 from operators.kernel import Kernel
 from operators.plan.reading import parse_plan
+from tests.choosing import some_slow
 from tests.gpu.kernels import OVERLAP, WAIT
 from tests.operators.sample import FACTS
 
@@ -34,7 +35,7 @@ def test_a_launch_overlaps_only_another_of_the_same_call() -> None:
     assert "overlap" not in said[0] and said[1]["overlap"], "digests of other plans are what they were"
 
 
-@pytest.mark.parametrize("wait", [WAIT, RAW, "far();"])
+@pytest.mark.parametrize("wait", some_slow([WAIT, RAW, "far();"], 1))
 def test_it_compiles_where_it_waits_and_runs_in_emulation(wait: str) -> None:
     operator = load("softmax")
     far = f"__device__ __noinline__ void far() {{ {RAW} }}\ntemplate"

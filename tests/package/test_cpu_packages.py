@@ -44,6 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_package_passes_its_own_test_without_the_engine(folder: Path) -> None:
     for library in ((), ("torch",)):
         done = alone(ALONE, str(folder / "test_kernel.py"), *library)

@@ -251,8 +251,8 @@ class Arena:
         assert isinstance(verdict, Evaluation)
         return Fight(verdict, time.monotonic() - begin)
 
-    def fight(self, entrant: Entrant) -> Fight:
-        return self.judge(entrant.kernel(self.secret), dtype=entrant.dtype)
+    def fight(self, entrant: Entrant, *, confirm: bool = True) -> Fight:
+        return self.judge(entrant.kernel(self.secret), dtype=entrant.dtype, confirm=confirm)
 
 
 @cache

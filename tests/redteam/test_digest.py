@@ -8,6 +8,7 @@ import pytest
 
 from fitness.judging.base import Built
 from operators.kernel import Kernel
+from tests.choosing import some_slow
 from tests.redteam.arena import Arena, Secret
 
 LAUNCH = '[[launch]]\nkernel = "{0}"\nargs = ["x", "b", "y", "alpha", "n"]\n{1}\n'
@@ -104,12 +105,12 @@ def test_another_name_or_comment_changes_no_digest(arena: Arena) -> None:
     assert digest(arena, renamed) == digest(arena, PLAIN)
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", some_slow(OTHERS, ("other function launched", "supports fewer shapes")))
 def test_what_may_behave_differently_has_another_digest(name: str, arena: Arena) -> None:
     assert digest(arena, OTHERS[name]) != digest(arena, PLAIN)
 
 
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("name", some_slow(PAIRS, ("alignment of a constant", "which function a table names")))
 def test_what_is_mapped_differently_has_another_digest(name: str, arena: Arena) -> None:
     one, other = PAIRS[name]
     assert digest(arena, one) != digest(arena, other)

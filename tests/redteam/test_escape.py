@@ -186,7 +186,7 @@ def test_nothing_of_a_kernel_runs_when_it_is_loaded(
 def warm(arena: Arena) -> Arena:
     """With the processes open that a stage keeps."""
     adopt_orphans()
-    arena.judge(arena.stage("axpb").baseline)
+    arena.judge(arena.stage("axpb").baseline, confirm=False)
     return arena
 
 

@@ -8,6 +8,7 @@ import random
 import resource
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -267,12 +268,21 @@ os.kill(os.getpid(), 9)
 """
 
 
-@pytest.fixture
-def killed(folder: Path) -> Path:
+@pytest.fixture(scope="module")
+def left_behind(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose writer was killed: its last ten events are in the log only."""
+    folder = tmp_path_factory.mktemp("killed") / "run-1"
     python(KILL_ITSELF, folder).communicate(timeout=30)
     assert (folder / "evo.duckdb.wal").stat().st_size > 10_000
     assert (folder / "evo.sock").exists()
+    return folder
+
+
+@pytest.fixture
+def killed(left_behind: Path, folder: Path) -> Path:
+    """A copy of it, where another socket that no process listens to stands for its own."""
+    shutil.copytree(left_behind, folder, ignore=shutil.ignore_patterns("evo.sock"))
+    os.mknod(folder / "evo.sock", stat.S_IFSOCK | 0o600)
     return folder
 
 

@@ -11,6 +11,7 @@ from evo.compare.config import USED
 from evo.compare.inference import Effect
 from evo.report.charts import HEIGHT, WIDTH, series_scales
 from evo.report.document import Figure
+from fitness.words import ratio
 
 TIMES = {"labelExpr": "datum.label ? datum.label + 'x' : ''", "tickCount": 5, "format": "~g", "labelOverlap": True}
 """An axis of ratios."""
@@ -44,7 +45,7 @@ def curve_figure(curves: Sequence[Curve], arms: Sequence[str]) -> Figure:
             },
         },
     ])  # fmt: skip
-    ends = ", ".join(f"{curve.arm} {math.exp(float(curve.log_speedup[-1])):.2f}x" for curve in curves)
+    ends = ", ".join(f"{curve.arm} {ratio(math.exp(float(curve.log_speedup[-1])))}" for curve in curves)
     return Figure(f"Best so far by {words}", f"Mean best speedup so far by {words}; at the end {ends}.", spec)
 
 
@@ -78,7 +79,7 @@ def effect_figure(effects: Sequence[Effect], arms: Sequence[str], difference: fl
             "encoding": {"x": {**across, "field": "ratio"}, "y": up, "color": _colour(arms)},
         },
     ])  # fmt: skip
-    told = "; ".join(f"{row['arm']} {row['ratio']:.2f}" for row in rows)
+    told = "; ".join(f"{row['arm']} {ratio(row['ratio'])}" for row in rows)
     return Figure(
         f"Beside {effects[0].reference}; the registered difference is shaded", f"Ratios to the reference: {told}.",
         spec | {"height": ROW * len(rows)},

@@ -32,15 +32,14 @@ from evo.report.document import (
     level,
     number,
     probability,
-    ratio,
     seconds,
     share,
     text,
-    time_us,
     yes,
 )
 from evo.store.reads import Identifier
 from evo.version import engine_version
+from fitness.words import ratio, time_us
 from operators.plan.defaults import with_defaults
 
 LINK = "kernel-"

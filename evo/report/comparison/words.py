@@ -10,7 +10,8 @@ from evo.compare.cells import Standing
 from evo.compare.config import USED
 from evo.compare.inference import LEAST_BLOCKS, Effect, Verdict, nothing_concluded
 from evo.report.comparison.data import Material, asked
-from evo.report.document import Program, interval, probability
+from evo.report.document import Program, probability
+from fitness.words import digits, interval
 from mutators.llm.settings import is_outside
 
 
@@ -85,7 +86,9 @@ def verdict(effect: Effect) -> str:
     bounds = f"95 % interval {interval(math.exp(effect.low), math.exp(effect.high))}"
     if math.isinf(effect.high):
         bounds = "no interval of so few operators"
-    size = f"its winners are {math.exp(effect.log_ratio):.3g} times as fast as those of {effect.reference} ({bounds})"
+    size = (
+        f"its winners are {digits(math.exp(effect.log_ratio))} times as fast as those of {effect.reference} ({bounds})"
+    )
     match effect.verdict:
         case Verdict.FASTER | Verdict.SLOWER:
             said = f"{effect.verdict} than {effect.reference}, p = {probability(effect.p_holm)} after Holm: {size}."

@@ -14,7 +14,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
-from fitness.flags import CLOCK, HELD_ADDRESS, OWN_ADDRESS, PLACE
+from fitness.words import CLOCK, HELD_ADDRESS, OWN_ADDRESS, PLACE
 
 _ASIDE = re.compile(r'//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?|"(?P<string>[^"\n]*+)"?')
 """Comments and strings, whole or never closed."""
@@ -239,7 +239,7 @@ class Rare(NamedTuple):
     """Features that few kernels need, in words."""
 
     flagged: tuple[str, ...]
-    """Why a kernel is suspicious though legal; see `fitness.flags`."""
+    """Why a kernel is suspicious though legal; see `fitness.words`."""
     uncommon: tuple[str, ...]
     """Features that raise no suspicion, for readers of the facts alone."""
 

@@ -58,17 +58,7 @@ class RooflinePosition:
 
     @property
     def notes(self) -> list[str]:
-        return [f"roofline: {t.workload}: {self._place(m, t.latency_us)}" for m, t in self.timings]
-
-    def _place(self, model: Roofline, latency_us: float) -> str:
-        rate = f"{model.bytes / latency_us / 1e3:.3g} of {self.peaks.read_gb_s:.3g} GB/s"
-        if self.dtype in self.peaks.gflop_s:
-            rate += f", {model.flops / latency_us / 1e3:.3g} of {self.peaks.gflop_s[self.dtype]:.3g} GFLOP/s"
-        return (
-            f"{latency_us:.4g} us, attainable {model.attainable_us:.3g} us "
-            f"({100 * model.efficiency(latency_us):.3g} %), limited by {model.bound} at {model.intensity:.3g} "
-            f"operations per byte; it reaches {rate}"
-        )
+        return [f"roofline: {t.workload}: {m.placed(t.latency_us, self.dtype, self.peaks)}" for m, t in self.timings]
 
 
 def placed(
