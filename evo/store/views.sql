@@ -117,6 +117,27 @@ QUALIFY row_number() OVER (
 ) = 1;
 COMMENT ON VIEW best IS 'Per task the fastest correct kernel (each by the verdict that counts), its speedup with a 95 % interval, and how it was made. stands_at: the log speedup by which it leads, of one that is not confirmed the lower end of its interval.';
 
+CREATE VIEW standings AS
+WITH timed AS (
+    SELECT evaluation_id, exp(avg(ln(latency_us))) AS best_us FROM timings GROUP BY evaluation_id
+),
+beside AS (
+    SELECT
+        evaluation_id, avg(log_ratio) AS log_ratio, sqrt(sum(log_ratio_se ** 2)) / count(*) AS se,
+        list({'workload': workload, 'library': library, 'composed': composed} ORDER BY rowid) AS calls
+    FROM library_timings
+    GROUP BY evaluation_id
+)
+SELECT
+    b.task, b.kernel_id, b.level, b.flagged, best_us * b.speedup AS baseline_us, best_us, b.speedup, b.speedup_low,
+    b.speedup_high, best_us * exp(l.log_ratio) AS library_us, exp(l.log_ratio) AS against_library,
+    exp(l.log_ratio - 1.96 * l.se) AS against_library_low, exp(l.log_ratio + 1.96 * l.se) AS against_library_high,
+    l.calls, b.mutator, b.model, b.evaluation_id
+FROM best AS b
+LEFT JOIN timed USING (evaluation_id)
+LEFT JOIN beside AS l USING (evaluation_id);
+COMMENT ON VIEW standings IS 'Per task its best kernel with figures of one measurement, means over workloads: baseline_us / best_us is the speedup, and library_us / best_us is against_library, NULL where there is no library or the best is not confirmed.';
+
 CREATE VIEW progress AS
 WITH started AS (
     SELECT coalesce((SELECT min(created_at) FROM runs), (SELECT min(created_at) FROM evaluations)) AS created_at

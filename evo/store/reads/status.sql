@@ -1,23 +1,17 @@
--- [best]
-from best
+-- [standings]
+-- With the reason why a library was not timed.
+select s.*, detail_json->>'reason' as lack from standings s
+left join events on kind = 'library_not_timed' and detail_json->>'evaluation_id' = s.evaluation_id
 
--- [timings]
--- Of the best kernels' evaluations.
-select t.* from timings t join best using (evaluation_id)
-
--- [library_timings]
-select t.* from library_timings t join best using (evaluation_id)
+-- [ratios]
+-- Log ratios of confirmed best kernels, which were timed beside the baseline.
+select b.task, t.workload, t.log_ratio from best b join timings t using (evaluation_id) where b.level = 'confirmed'
 
 -- [problems]
 -- Why tasks could not go on in the latest session.
 select task, arg_max(detail_json, rowid) as detail_json from events
 where kind = 'task_failed' and rowid > (select coalesce(max(rowid), -1) from events where kind = 'session')
 group by task order by task
-
--- [lacks]
--- Why a library was not timed.
-select detail_json->>'evaluation_id' as evaluation_id, detail_json->>'reason' as reason
-from events where kind = 'library_not_timed'
 
 -- [statuses]
 -- How many requests ended in which status, the most frequent first.
