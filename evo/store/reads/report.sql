@@ -11,14 +11,6 @@ select task, s.kernel_id, s.speedup, s.speedup_low, s.speedup_high, coalesce(s.l
 from places left join standings as s using (task) left join used as u using (task) left join fates as f using (task)
 order by place
 
--- [progress]
-select p.task, p.evaluation, p.elapsed_s, p.kernel_id, coalesce(v.level, p.level) as level, v.flagged,
-    p.best_speedup, v.speedup_low, v.speedup_high, i.mutator, i.model, i.author, i.description
-from progress as p
-left join verdicts as v on v.task = p.task and v.kernel_id = p.kernel_id
-left join individuals as i on i.task = p.task and i.kernel_id = p.kernel_id
-where p.improved order by p.task, p.evaluation
-
 -- [ends]
 select task, max(evaluation) as evaluation, max(elapsed_s) as elapsed_s from progress group by task
 
