@@ -377,7 +377,7 @@ COMPARED = {
     "verdict": "replay.verdict", "individual of the lineage": "replay.lineage", "answer": "replay.answer",
     "use of a tool": "replay.use", "best kernel": "replay.best",
 }  # fmt: skip
-"""What two runs that tell the same story have in common, by what a row of it is called."""
+"""Queries of which two equal runs give the same rows, by the word for one row."""
 
 
 def compare(folder: Path, other: Path) -> ReplayResult:

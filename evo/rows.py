@@ -296,29 +296,6 @@ def verdicts(rows: Callable[[str], list[Row]]) -> dict[str, list[Row]]:
     return found
 
 
-CONFIRMED = """
-    select task, kernel_id, case when status = 'correct' then coalesce(confirm_ms, 0) else 0 end as took_ms
-    from evaluations where level = 'confirmed'
-"""
-"""Every kernel that a confirmation looked at, and how long it took if it was passed."""
-JUDGED = """
-    select
-        coalesce(sum(seconds), 0) as judging_s,
-        coalesce(sum(seconds) filter (level = 'confirmed'), 0) as confirming_s
-    from (
-        select level, 1e-3 * (coalesce(verify_ms, 0) + coalesce(time_ms, 0) + coalesce(confirm_ms, 0)) as seconds
-        from evaluations semi join tells using (request_id)
-    )
-"""
-"""Query for the seconds that evaluators spent on kernels that compiled, and of these on confirmations, for the outcomes
-of requests."""
-FULL = """
-    select task, min(coalesce(verify_ms, 0) + coalesce(time_ms, 0)) as took_ms
-    from evaluations where level = 'full' and status = 'correct' group by task
-"""
-"""By task, how long the shortest full evaluation took that was passed."""
-
-
 # --- tells ------------------------------------------------------------------------------------------------------------
 
 _TOLD = """

@@ -8,7 +8,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 
 from evo import rows as records
 from evo.rows import Journal, Row, moment
+from evo.store.reads import rows_of
 from mutators.base import Call, CallStatus
 from mutators.llm.settings import is_outside
 from mutators.llm.spending import Spending, Tally
@@ -89,23 +90,16 @@ class StoredCalls:
         self._now = now
         self._spool = Spool(store.folder)
         self._take_over()
-        found = store.rows("select cache_key from llm_calls where status not in ('failed', 'unavailable')")
-        self._answered = set(found.column("cache_key").to_pylist())
+        self._answered = {row["cache_key"] for row in rows_of(store, "calls.answered")}
         """Cache keys, so that calls that are new ask the store nothing."""
-        asked = store.rows("select cache_key from llm_sent where messages_json is not null")
-        self._asked = set(asked.column("cache_key").to_pylist())
+        self._asked = {row["cache_key"] for row in rows_of(store, "calls.asked_outside")}
         """Cache keys of questions to models outside, which are asked once, in whichever session."""
 
     def find(self, cache_key: str) -> Call | None:
         """See `CallStore.find`."""
         if cache_key not in self._answered:
             return None
-        rows = self._store.rows(
-            "select * from llm_calls where cache_key = ? and status not in ('failed', 'unavailable')"
-            " order by rowid limit 1",
-            [cache_key],
-        )
-        return records.CALL.item(rows.to_pylist()[0])
+        return records.CALL.item(rows_of(self._store, "calls.answer", key=cache_key)[0])
 
     def heard(self) -> bool:
         """See `CallStore.heard`."""
@@ -141,7 +135,7 @@ class StoredCalls:
     def _take_over(self) -> None:
         """Commit what an earlier session heard and could not commit any more."""
         if left := self._spool.left():
-            stored = set(self._store.rows("select call_id from llm_calls").column("call_id").to_pylist())
+            stored = {row["call_id"] for row in rows_of(self._store, "calls.known")}
             rows = [row for row in left if row["call_id"] not in stored]
             self._store.commit({"llm_calls": rows}).result()
         self._spool.clear()
@@ -149,17 +143,8 @@ class StoredCalls:
 
 def interrupted_calls(store: Journal, *, at: float) -> list[Row]:
     """Rows of `llm_calls` for calls whose end no session saw: the most that they may have cost is lost."""
-    sent = store.rows(
-        """
-        select s.cache_key, any_value(s.request_id) as request_id, any_value(s.role) as role,
-               any_value(s.model) as model, any_value(s.sample) as sample,
-               max(s.most_tokens) as tokens, max(s.most_usd) as usd,
-               count(*) - (select count(*) from llm_calls c where c.cache_key = s.cache_key) as open
-        from llm_sent s where s.messages_json is null group by s.cache_key having open > 0 order by s.cache_key
-        """
-    ).to_pylist()
     rows = []
-    for row in sent:
+    for row in rows_of(store, "calls.interrupted"):
         call = Call(
             row["request_id"], row["role"], row["model"], (), row["sample"], row["cache_key"], CallStatus.FAILED,
             error="the process that waited for the answer ended", attempts=1, lost_tokens=row["tokens"],
@@ -171,37 +156,13 @@ def interrupted_calls(store: Journal, *, at: float) -> list[Row]:
 
 def restore_spending(spending: Spending, store: Journal) -> None:
     """Add to a fresh `spending` all that earlier sessions spent."""
-    columns = ("tokens_in", "tokens_out", "cost_usd", "lost_tokens", "lost_usd", "attempts")
-    sums = ", ".join(f"coalesce(sum({name}), 0) as {name}" for name in columns)
-    heard = "count(*) filter (status not in ('failed', 'unavailable')) as heard"
-    (row,) = store.rows(f"select {sums}, {heard} from llm_calls").to_pylist()
-    spending.calls = row["heard"]
-    for name in columns:
-        whole = not name.endswith("usd")
-        setattr(spending, name, int(row[name]) if whole else row[name])
-    (row,) = store.rows(
-        "select count(*) as n, coalesce(sum(most_tokens), 0) as tokens, coalesce(sum(most_usd), 0) as usd from llm_sent"
-        " where messages_json is null"
-    ).to_pylist()
-    spending.admitted, spending.admitted_tokens, spending.admitted_usd = row["n"], int(row["tokens"]), row["usd"]
-    for row in store.rows(_TALLIES).to_pylist():
+    for name, amount in (*_only(store, "calls.spent"), *_only(store, "calls.admitted")):
+        setattr(spending, name, amount)
+    for row in rows_of(store, "calls.tallies"):
         model = row.pop("model")
-        spending.tallies[model] = Tally(**{name: int(count) for name, count in row.items()})
+        spending.tallies[model] = Tally(**row)
 
 
-_TALLIES = """
-    with sent as (
-        select cache_key, any_value(most_tokens) as most_tokens from llm_sent group by cache_key
-    ),
-    calls as (
-        select c.*, sent.most_tokens,
-               c.status not in ('failed', 'unavailable') and coalesce(c.usage_doubt, '') = '' as told
-        from llm_calls c left join sent on sent.cache_key = c.cache_key
-    )
-    select model,
-           coalesce(sum(most_tokens) filter (told), 0) as most_tokens,
-           coalesce(sum(tokens_in + tokens_out) filter (told), 0) as tokens,
-           coalesce(sum(lost_tokens), 0) as lost_tokens
-    from calls group by model
-"""
-"""A query for each model's tokens and what its calls might have cost at most, like the view `cost`."""
+def _only(store: Journal, query: str) -> Iterable[tuple[str, Any]]:
+    (row,) = rows_of(store, query)
+    return row.items()

@@ -13,6 +13,7 @@ from evo.rows import Row
 from evo.search.history import History
 from evo.search.task import TaskState
 from evo.search.verdicts import Verdicts
+from evo.store.reads import rows_of
 from evo.workers.pool import Pool, Undone
 from fitness.evaluation import Level
 from operators.definition.spec import Task
@@ -149,11 +150,7 @@ class Confirmations:
 
     def _leaders(self, task: Task | None = None) -> list[Row]:
         """The fastest kernel of every task, or of this one, as it stands now."""
-        sql = "select task, kernel_id, level, log_speedup from best"
-        rows: list[Row] = self._history.store.rows(
-            f"{sql} where task = ?" if task else sql, [str(task)] if task else []
-        ).to_pylist()
-        return rows
+        return rows_of(self._history.store, "search.leaders", task=str(task) if task else None)
 
 
 def _makespan(jobs_s: Iterable[float], devices: int) -> float:

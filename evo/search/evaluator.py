@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from contextlib import nullcontext
 
-from evo import rows as records
 from evo.budget import RunClock
 from evo.individual import Individual
 from evo.search.confirmations import Confirmations
 from evo.search.history import History
 from evo.search.task import Outstanding, TakenProfile, TaskState
 from evo.search.verdicts import Verdicts, can_be_profiled
+from evo.store.reads import rows_of
 from evo.workers.pool import Pool, Waits
 from mutators.base import Parent
 from mutators.registry import asks_model
@@ -37,7 +37,7 @@ class Evaluator:
 
     def restore(self) -> None:
         """Take note of what earlier sessions spent."""
-        (spent,) = self._history.store.rows(records.JUDGED).to_pylist()
+        (spent,) = rows_of(self._history.store, "search.judged")
         self.verdicts.resume(**spent)
 
 

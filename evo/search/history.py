@@ -20,6 +20,7 @@ from evo.individual import WITHOUT_KERNEL, Individual, is_naive
 from evo.rows import Journal, Row, Rows
 from evo.search.task import Outstanding, Parents, TakenProfile, TaskState, bind
 from evo.search.watchdog import Watchdog
+from evo.store.reads import rows_of
 from evo.strategies.base import Leader
 from fitness.evaluation import Evaluation, Status
 from fitness.profiling.profiles import Profile
@@ -249,23 +250,22 @@ class History:
                 del outstanding[entry.row["request_id"]]
             else:
                 self.profiled_again(entry.row)
-        for row in self._read("select task, kernel_id, generation from individuals"):
+        for row in rows_of(self.store, "search.generations"):
             self.states[Task.parse(row["task"])].generations[row["kernel_id"]] = row["generation"]
-        for row in self._read("select task, kernel_id, stands_at from best"):  # as the end of that session left it
+        for row in rows_of(self.store, "search.leaders", task=None):  # as the end of that session left it
             self.states[Task.parse(row["task"])].fastest = row["stands_at"], row["kernel_id"]
-        for row in self._read(records.CONFIRMED):
+        for row in rows_of(self.store, "search.confirmed"):
             self.states[Task.parse(row["task"])].confirm(row["kernel_id"], row["took_ms"] / 1e3)
-        for row in self._read(records.FULL):
+        for row in rows_of(self.store, "search.full"):
             self.states[Task.parse(row["task"])].full(row["took_ms"] / 1e3)
-        self._stored_kernels = {row["kernel_id"] for row in self._read("select kernel_id from kernels")}
+        self._stored_kernels = {row["kernel_id"] for row in rows_of(self.store, "search.kernels")}
         return list(outstanding.values())
 
     def earlier_wall_s(self) -> float:
         """Return the time that earlier sessions took: each from its start to its last sign of life."""
-        when = "epoch(created_at) as moment"
-        starts = [row["moment"] for row in self._read(f"select {when} from events where kind = 'session' order by 1")]
-        tables = " union all ".join(f"select {when} from {table}" for table in ("events", "asks", "tells"))
-        signs = [row["moment"] for row in self._read(f"{tables} order by moment")]
+        starts, signs = (
+            [row["moment"] for row in rows_of(self.store, query)] for query in ("search.sessions", "search.signs")
+        )
         total = 0.0
         for index, start in enumerate(starts):
             end = starts[index + 1] if index + 1 < len(starts) else float("inf")

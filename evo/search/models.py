@@ -15,6 +15,7 @@ from evo.rows import Rows
 from evo.search.calls import StoredCalls, interrupted_calls, restore_spending
 from evo.search.history import History
 from evo.search.task import Outstanding
+from evo.store.reads import rows_of
 from mutators.asking.answers import Answer, Invitation, LineError, only_kernel, only_task, told
 from mutators.base import Call, Client, Kind, Request
 from mutators.llm.client import LLM
@@ -211,10 +212,7 @@ class Arrivals:
 
     def _answered(self, answer: Answer) -> _Answered | None:
         """The call that an answer ends; None where it is stored already. It raises LineError."""
-        asked = self._history.store.rows(
-            "select * from llm_sent where cache_key = ? and messages_json is not null order by rowid limit 1",
-            [answer.custom_id],
-        ).to_pylist()
+        asked = rows_of(self._history.store, "calls.question", key=answer.custom_id)
         if not asked or self._client is None:
             raise LineError(f"{answer.custom_id[:80]}: the run has no such question")
         if stored := self._client.find(answer.custom_id):

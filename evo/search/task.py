@@ -16,6 +16,7 @@ from evo.lineage import Latest
 from evo.rows import Journal, Rows
 from evo.search.knowledge import Brief, Knowledge
 from evo.search.profile_notes import Notes, Seen
+from evo.store.reads import rows_of
 from evo.strategies.base import Leader, Strategy
 from fitness.evaluation import Evaluation
 from fitness.profiling.profiles import Profile
@@ -312,12 +313,13 @@ class Parents:
         return cast(list[dict[str, Any]], self._store.rows(sql, parameters).to_pylist())
 
     def _stored(self, kernel_id: str, evaluation_id: str) -> Parent:
-        kernel = records.kernel_from(self._rows("select * from kernels where kernel_id = ?", [kernel_id])[0])
+        (row,) = rows_of(self._store, "kernels.kernel", kernel=kernel_id)
+        kernel = records.kernel_from(row)
         if not evaluation_id:
             return Parent(kernel)
-        by_id = "select * from {} where evaluation_id = ? order by rowid"
-        (verdict,) = self._rows(by_id.format("evaluations"), [evaluation_id])
-        timings, errors = (self._rows(by_id.format(table), [evaluation_id]) for table in ("timings", "errors"))
+        (verdict,) = rows_of(self._store, "search.evaluation", evaluation=evaluation_id)
+        timings = rows_of(self._store, "search.timings", evaluation=evaluation_id)
+        errors = rows_of(self._store, "search.errors", evaluation=evaluation_id)
         return Parent(kernel, records.evaluation_from(verdict, timings=timings, errors=errors))
 
 

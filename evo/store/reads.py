@@ -8,10 +8,11 @@ rule; a query that is printed, for others to ask, is filled with them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from textwrap import indent
+from typing import Any, Protocol
 
 from evo.store.several import literal
 
@@ -51,6 +52,20 @@ def _needed(file: str, query: str) -> Iterator[str]:
     for part in _file(file)[query][0]:
         yield from _needed(file, part)
         yield part
+
+
+class Asks(Protocol):
+    """A store that answers queries."""
+
+    def rows(self, sql: str, parameters: Mapping[str, Any] = ...) -> Any:
+        """An Arrow table."""
+        ...
+
+
+def rows_of(store: Asks, name: str, **values: Any) -> list[dict[str, Any]]:
+    """The rows of a query, with these values bound. It raises StoreError."""
+    rows: list[dict[str, Any]] = store.rows(own_query(name), values).to_pylist()
+    return rows
 
 
 def own_queries() -> list[str]:

@@ -32,8 +32,9 @@ class Stages(dict[Task, Fitness]):
         self.operators = operators
 
     def __missing__(self, task: Task) -> Fitness:
-        baseline = Kernel(task.operator, task.target, load(self.operators[task.operator]).naive(task.target))
-        self[task] = TimedFitness(task, baseline)
+        operator = load(self.operators[task.operator])
+        baseline = Kernel(task.operator, task.target, operator.naive(task.target))
+        self[task] = TimedFitness(task, baseline, operator=operator)
         return self[task]
 
 

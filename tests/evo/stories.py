@@ -128,7 +128,10 @@ def play(folder: Path, loop: str, stories: Sequence[Story], *, stops: tuple[int,
             tasks = {"operators": [story.operator for story in stories], "ancestors": "naive", "llm": llm}
             wanted = {**tasks, **settings, **changes}
             made = model_runs.config(server.url, **wanted)
-            stages = {task: TimedFitness(task, Kernel(o.name, "cpu", o.naive("cpu")), fate) for o, task in made.tasks()}
+            stages = {
+                task: TimedFitness(task, Kernel(o.name, "cpu", o.naive("cpu")), fate, operator=o)
+                for o, task in made.tasks()
+            }
             go_on = partial(model_runs.session, folder, made, fitness=stages)
             for stop in stops:
                 assert await go_on(stop_after=stop) == "stopped"

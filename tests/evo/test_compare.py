@@ -271,8 +271,9 @@ def test_the_command_plans_runs_shows_and_refuses(
     code, _, err = evo("--resume")
     assert code == 2 and "no comparison was begun there" in err
     code, out, err = evo("--json")
+    assert code == 0, err
     shown = json.loads(out)
-    assert code == 0 and "check hermetic: passed" in err
+    assert "check hermetic: passed" in err
     assert [(cell["arm"], cell["standing"], cell["evaluations"]) for cell in shown["cells"]] == [
         (cell["arm"], "done", 2) for cell in shown["cells"]
     ]

@@ -56,7 +56,7 @@ class Bench:
         self.kernels = {**getattr(self, "kernels", {}), kernel.id: kernel}
         return state
 
-    def rows(self, sql: str, parameters: list[str]) -> Any:
+    def rows(self, sql: str, parameters: dict[str, str | None]) -> Any:
         """The view `best`."""
         found = [
             {
@@ -66,7 +66,7 @@ class Bench:
                 "log_speedup": self.gains[state.task.operator],
             }
             for state in self.states.values()
-            if not parameters or str(state.task) in parameters
+            if parameters["task"] in (None, str(state.task))
         ]
         return SimpleNamespace(to_pylist=lambda: found)
 

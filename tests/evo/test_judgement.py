@@ -50,8 +50,8 @@ class Judging(ScriptedBackend):
 
         class Stage(TimedFitness):
             def __init__(self, task: Task, operator: Operator) -> None:
-                self.operator = operator
-                super().__init__(task, Kernel(task.operator, task.target, operator.naive(task.target)))
+                naive = Kernel(task.operator, task.target, operator.naive(task.target))
+                super().__init__(task, naive, operator=operator)
 
             def full(self, kernel: Kernel, anchor: Anchor) -> Evaluation:
                 backend.beside.append((kernel.id, anchor.kernel.id))

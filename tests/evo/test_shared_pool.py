@@ -46,7 +46,7 @@ class Stage(ScriptedFitness):
             outcome = by_digest(kernel)
             return outcome if isinstance(outcome, Status) else outcome + BONUS[workload_set]
 
-        super().__init__(task, Kernel(operator.name, "cpu", operator.naive("cpu")), script)
+        super().__init__(task, Kernel(operator.name, "cpu", operator.naive("cpu")), script, operator=operator)
         self.folder, self.shared = folder, shared
         self.open.append(self)
 

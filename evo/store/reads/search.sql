@@ -1,0 +1,53 @@
+-- The questions of a driver: of a resume about what earlier sessions left, and of a search about parents and leaders.
+
+-- [generations]
+select task, kernel_id, generation from individuals
+
+-- [leaders]
+-- The fastest kernel of every task, or of this one, as it stands now.
+select task, kernel_id, level, log_speedup, stands_at from best where $task is null or task = $task
+
+-- [confirmed]
+-- Every kernel that a confirmation looked at, and how long it took if it was passed.
+select task, kernel_id, case when status = 'correct' then coalesce(confirm_ms, 0) else 0 end as took_ms
+from evaluations where level = 'confirmed'
+
+-- [full]
+-- By task, how long the shortest full evaluation took that was passed.
+select task, min(coalesce(verify_ms, 0) + coalesce(time_ms, 0)) as took_ms
+from evaluations where level = 'full' and status = 'correct' group by task
+
+-- [judged]
+-- The seconds that evaluators spent on kernels that compiled, and of these on confirmations, for requests' outcomes.
+select
+    coalesce(sum(seconds), 0) as judging_s,
+    coalesce(sum(seconds) filter (level = 'confirmed'), 0) as confirming_s
+from (
+    select level, 1e-3 * (coalesce(verify_ms, 0) + coalesce(time_ms, 0) + coalesce(confirm_ms, 0)) as seconds
+    from evaluations semi join tells using (request_id)
+)
+
+-- [kernels]
+select kernel_id from kernels
+
+-- [sessions]
+-- When each session began.
+select epoch(created_at) as moment from events where kind = 'session' order by moment
+
+-- [signs]
+-- When a driver gave a sign of life.
+select epoch(created_at) as moment from events
+union all
+select epoch(created_at) from asks
+union all
+select epoch(created_at) from tells
+order by moment
+
+-- [evaluation]
+select * from evaluations where evaluation_id = $evaluation order by rowid
+
+-- [timings]
+select * from timings where evaluation_id = $evaluation order by rowid
+
+-- [errors]
+select * from errors where evaluation_id = $evaluation order by rowid
