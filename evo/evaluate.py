@@ -167,12 +167,8 @@ def run_scores(run: Run) -> dict[str, float]:
     config = RunConfig.from_json(row["config_json"])
     if config.workload_set != PUBLISHED:
         return {}
-    times: dict[str, dict[str, float]] = {}
-    for row in run.rows("status.timings"):
-        times.setdefault(row["evaluation_id"], {})[row["workload"]] = math.exp(row["log_ratio"])
-    best = {
-        row["task"]: times.get(row["evaluation_id"], {})
-        for row in run.rows("status.best") if row["level"] == "confirmed"
-    }  # fmt: skip
-    found = {str(task): score(operator, best.get(str(task), {})) for operator, task in config.tasks()}
+    timed: dict[str, dict[str, float]] = {}
+    for ratio in run.rows("status.ratios"):
+        timed.setdefault(ratio["task"], {})[ratio["workload"]] = math.exp(ratio["log_ratio"])
+    found = {str(task): score(operator, timed.get(str(task), {})) for operator, task in config.tasks()}
     return {task: value for task, value in found.items() if value is not None}

@@ -26,7 +26,7 @@ from tests.garbage import no_garbage_collected
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("operators", "fitness", "mutators", "evo")
 SQL = re.compile(r"\b(?:select\b.+?\bfrom|insert\s+into|delete\s+from|update\s+\w+\s+set)\b", re.IGNORECASE | re.DOTALL)
-ASKS_STORES = ("evo.store.", "evo.rows", "evo.api")
+ASKS_STORES = ("evo.store.", "evo.rows")
 """Modules that may hold SQL: these and what is below them."""
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -233,7 +233,8 @@ class Studio:
         rows = self._run.rows("kernels.judged", task=str(self.task), prefix=kernel_id)
         if len(rows) != 1:
             return None
-        evaluation = records.evaluation_from(rows[0])
+        (judged,) = self._run.rows("kernels.evaluation", evaluation=rows[0]["evaluation_id"])
+        evaluation = records.evaluation_from(judged)
         level = standing(evaluation.level.value, flags(evaluation.facts))
         text = f"Kernel {evaluation.kernel_id[:12]}, {level}: {verdict(evaluation)}"
         return Result(bounded(text), failed=not evaluation.correct, evaluation=evaluation)

@@ -218,7 +218,7 @@ def _attention(seen: Material) -> Iterator[Block]:
 
 def _progress(seen: Material) -> Section:
     leaders: dict[str, list[Row]] = {}
-    for row in seen.rows("report.progress"):
+    for row in seen.rows("leaders"):
         leaders.setdefault(row["task"], []).append(row)
     ends = {row["task"]: row for row in seen.rows("report.ends")}
     kinds = ("evaluation", "elapsed_s") if len(leaders) <= MOST_DRAWN else ("evaluation",)
@@ -236,7 +236,7 @@ def _progress(seen: Material) -> Section:
         kernel(), number("speedup", "best_speedup", ratio), bounds("95 %", "speedup_low", "speedup_high"), level(),
         *makers(), text("author", "author", code=True),
     ]  # fmt: skip
-    blocks.append(table(seen, "Leaders", columns, "report.progress", empty="No kernel was correct yet."))
+    blocks.append(table(seen, "Leaders", columns, "leaders", empty="No kernel was correct yet."))
     pauses = [
         text("task", "task"), number("best", "best_speedup", ratio), number("improvements", "improvements", count),
         number("evaluations since", "evaluations_since", count), number("seconds since", "seconds_since", seconds),

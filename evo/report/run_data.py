@@ -20,14 +20,13 @@ from operators.expression import ExpressionError
 
 Row = dict[str, Any]
 NAMED = (
-    "mutators", "rewrites", "models", "contributors", "outside", "tuning", "lost_time", "stagnation", "duplicates",
-    "repeated_failures",
+    "leaders", "mutators", "rewrites", "models", "contributors", "outside", "tuning", "lost_time", "stagnation",
+    "duplicates", "repeated_failures",
 )  # fmt: skip
 """Worked queries that it shows whole."""
 SHOWN = (
-    "report.standings", "report.progress", "report.ends", "report.elites", "report.failures", "report.costs",
-    "report.quarantined", "report.events", "report.roofline", "status.problems", "status.sessions", "health.endings",
-    "health.use",
+    "report.standings", "report.ends", "report.elites", "report.failures", "report.costs", "report.quarantined",
+    "report.events", "report.roofline", "status.problems", "status.sessions", "health.endings", "health.use",
 )  # fmt: skip
 """The engine's own queries whose answers it shows; see `evo.store.reads`."""
 SIBLINGS = 12

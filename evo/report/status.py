@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from evo.api import Row, Run
 from evo.individual import NO_CHILD, new_programs
 from evo.report.amounts import duration, usd
-from fitness.evaluation import Level, Status, called, interval95, named
+from evo.report.terminal import duration, usd
+from fitness.evaluation import Level, Status, called, named
 
 NO_FAILURES = (Status.CORRECT.value, Status.SLOWER.value)
 """Fates of a candidate that are none."""
@@ -103,46 +103,21 @@ def summary(run: Run) -> list[TaskSummary]:
 
 def standings(run: Run) -> dict[str, tuple[Standing, str]]:
     """The standing of each task's best kernel, by task, and why its library was not timed where that is known."""
-    lacks = {row["evaluation_id"]: row["reason"] for row in run.rows("status.lacks")}
-    timings, library = (_by(run.rows(name), "evaluation_id") for name in ("status.timings", "status.library_timings"))
-    found = {}
-    for row in run.rows("status.best"):
-        key = row["evaluation_id"]
-        found[row["task"]] = standing(row, timings.get(key, ()), library.get(key, ())), lacks.get(key, "")
-    return found
+    return {row["task"]: (standing(row), row["lack"] or "") for row in run.rows("status.standings")}
 
 
-def standing(
-    best: Mapping[str, Any],
-    timings: Sequence[Mapping[str, Any]],
-    library: Sequence[Mapping[str, Any]] = (),
-) -> Standing:
-    """The standing that a row of `best` and its evaluation's rows of `timings` and `library_timings` make."""
-    best_us = _geomean(row["latency_us"] for row in timings)
-    speedup, low, high = interval95(best["log_speedup"], best["log_speedup_se"])
-    known: dict[str, Any] = {}
-    if ratio := _mean(library):
-        against, against_low, against_high = interval95(*ratio)
-        known = {
-            "library_us": best_us and best_us * against, "against_library": against,
-            "against_library_low": against_low, "against_library_high": against_high,
-            "library": named({
-                row["workload"]: called(row["library"], composed=bool(row.get("composed")))
-                for row in library if row.get("library")
-            }),
-            "library_composed": bool(library) and all(row.get("composed") for row in library),
-            "library_partly_composed": len({bool(row.get("composed")) for row in library}) > 1,
-        }  # fmt: skip
+def standing(row: Row) -> Standing:
+    """The standing that a row of the view `standings` tells."""
+    calls = row["calls"] or []
+    names = {
+        call["workload"]: called(call["library"], composed=bool(call["composed"])) for call in calls if call["library"]
+    }
+    shared = {field.name: row[field.name] for field in fields(Standing) if field.name in row}
     return Standing(
-        kernel_id=best["kernel_id"],
-        level=best["level"],
-        flagged=best.get("flagged") or "",
-        baseline_us=best_us and best_us * speedup,
-        best_us=best_us,
-        speedup=speedup,
-        speedup_low=low,
-        speedup_high=high,
-        **known,
+        **(shared | {"flagged": row["flagged"] or ""}),
+        library=named(names),
+        library_composed=bool(calls) and all(call["composed"] for call in calls),
+        library_partly_composed=len({bool(call["composed"]) for call in calls}) > 1,
     )
 
 
@@ -165,19 +140,6 @@ def _by(rows: Iterable[Row], column: str) -> dict[str, list[Row]]:
     for row in rows:
         found.setdefault(row[column], []).append(row)
     return found
-
-
-def _mean(rows: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
-    """The mean of the workloads' log ratios, and its standard error."""
-    if not rows:
-        return None
-    count = len(rows)
-    return sum(r["log_ratio"] for r in rows) / count, math.sqrt(sum(r["log_ratio_se"] ** 2 for r in rows)) / count
-
-
-def _geomean(values: Iterable[float]) -> float | None:
-    logs = [math.log(value) for value in values]
-    return math.exp(sum(logs) / len(logs)) if logs else None
 
 
 @dataclass(frozen=True)

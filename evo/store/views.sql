@@ -117,6 +117,27 @@ QUALIFY row_number() OVER (
 ) = 1;
 COMMENT ON VIEW best IS 'Per task the fastest correct kernel (each by the verdict that counts), its speedup with a 95 % interval, and how it was made. stands_at: the log speedup by which it leads, of one that is not confirmed the lower end of its interval.';
 
+CREATE VIEW standings AS
+WITH timed AS (
+    SELECT evaluation_id, exp(avg(ln(latency_us))) AS best_us FROM timings GROUP BY evaluation_id
+),
+beside AS (
+    SELECT
+        evaluation_id, avg(log_ratio) AS log_ratio, sqrt(sum(log_ratio_se ** 2)) / count(*) AS se,
+        list({'workload': workload, 'library': library, 'composed': composed} ORDER BY rowid) AS calls
+    FROM library_timings
+    GROUP BY evaluation_id
+)
+SELECT
+    b.task, b.kernel_id, b.level, b.flagged, best_us * b.speedup AS baseline_us, best_us, b.speedup, b.speedup_low,
+    b.speedup_high, best_us * exp(l.log_ratio) AS library_us, exp(l.log_ratio) AS against_library,
+    exp(l.log_ratio - 1.96 * l.se) AS against_library_low, exp(l.log_ratio + 1.96 * l.se) AS against_library_high,
+    l.calls, b.mutator, b.model, b.evaluation_id
+FROM best AS b
+LEFT JOIN timed USING (evaluation_id)
+LEFT JOIN beside AS l USING (evaluation_id);
+COMMENT ON VIEW standings IS 'Per task its best kernel with figures of one measurement, means over workloads: baseline_us / best_us is the speedup, and library_us / best_us is against_library, NULL where there is no library or the best is not confirmed.';
+
 CREATE VIEW progress AS
 WITH started AS (
     SELECT coalesce((SELECT min(created_at) FROM runs), (SELECT min(created_at) FROM evaluations)) AS created_at
@@ -181,9 +202,9 @@ LEFT JOIN spent USING (request_id)
 WHERE p.kind NOT IN ('say', 'profile');
 COMMENT ON VIEW offspring IS 'Every proposal that a kernel was asked of; if its child was new to the task (is_new) also its verdict, that of its parents in its own task (correct if one of them is) and its gain over the fastest correct one of them, ln(its time / child time), where both are correct: a kernel that was carried over as it stands (parents of source_task alone) has none. propose_s: of the mutator, models included; evaluate_s: of evaluators.';
 
-CREATE VIEW mutator_gain AS
+CREATE VIEW gains AS
 SELECT
-    task, mutator,
+    task, kind, name,
     count(*) AS proposals,
     count(*) FILTER (kernel_id IS NULL) AS failures,
     count(*) FILTER (is_new) AS kernels,
@@ -195,28 +216,58 @@ SELECT
     sum(propose_s) AS propose_s,
     sum(evaluate_s) AS evaluate_s,
     coalesce(sum(cost_usd), 0) AS cost_usd
-FROM offspring
-GROUP BY task, mutator;
-COMMENT ON VIEW mutator_gain IS 'Per task and mutator: proposals, failures (no child), kernels new to the task, of those duplicates of known programs, correct ones, and improved ones (faster than every parent, or correct where none was); gains over the fastest parent, in ln; seconds of proposing and of evaluating.';
+FROM (SELECT *, unnest(['mutator', 'model']) AS kind, unnest([mutator, model]) AS name FROM offspring)
+WHERE name IS NOT NULL
+GROUP BY task, kind, name;
+COMMENT ON VIEW gains IS 'Per task and mutator, and per task and model (kind): proposals, failures (no child), kernels new to the task, of those duplicates of known programs, correct ones, and improved ones (faster than every parent, or correct where none was); gains over the fastest parent, in ln; seconds of proposing and of evaluating.';
+
+CREATE VIEW mutator_gain AS
+SELECT task, name AS mutator, * EXCLUDE (task, kind, name) FROM gains WHERE kind = 'mutator';
+COMMENT ON VIEW mutator_gain IS 'As gains, of mutators.';
 
 CREATE VIEW model_gain AS
+SELECT task, name AS model, * EXCLUDE (task, kind, name) FROM gains WHERE kind = 'model';
+COMMENT ON VIEW model_gain IS 'As gains, of models.';
+
+CREATE VIEW raised AS
 SELECT
-    task, model,
-    count(*) AS proposals,
-    count(*) FILTER (kernel_id IS NULL) AS failures,
-    count(*) FILTER (is_new) AS kernels,
-    count(*) FILTER (is_duplicate) AS duplicates,
-    count(*) FILTER (status = 'correct') AS correct,
-    count(*) FILTER (status = 'correct' AND parent_id IS NOT NULL AND (gain > 0 OR parent_status <> 'correct')) AS improved,
-    avg(gain) AS mean_gain,
-    max(gain) AS max_gain,
-    sum(propose_s) AS propose_s,
-    sum(evaluate_s) AS evaluate_s,
-    coalesce(sum(cost_usd), 0) AS cost_usd
-FROM offspring
-WHERE model IS NOT NULL
-GROUP BY task, model;
-COMMENT ON VIEW model_gain IS 'As mutator_gain, per task and model.';
+    task, request_id,
+    greatest(log_speedup - coalesce(lag(log_speedup) OVER (PARTITION BY task ORDER BY seq), 0), 0) AS raised
+FROM (
+    SELECT
+        t.task, t.seq, t.request_id,
+        max(CASE v.status WHEN 'correct' THEN v.log_speedup END) OVER (PARTITION BY t.task ORDER BY t.seq) AS log_speedup
+    FROM tells AS t
+    LEFT JOIN verdicts AS v USING (task, kernel_id)
+);
+COMMENT ON VIEW raised IS 'Per request how far it moved the best of its task, ln, in the order in which requests were told, with the verdicts that count now.';
+
+CREATE VIEW sessions AS
+WITH marks AS (
+    SELECT rowid AS place, kind, created_at, detail_json->>'reason' AS reason
+    FROM events
+    WHERE kind IN ('session', 'finished', 'stopped', 'failed')
+),
+begun AS (
+    SELECT
+        place, created_at AS began, lead(place, 1, 9e18::BIGINT) OVER (ORDER BY place) AS next_place,
+        lead(created_at, 1, 'infinity'::TIMESTAMPTZ) OVER (ORDER BY place) AS next_began
+    FROM marks
+    WHERE kind = 'session'
+),
+signs AS (
+    SELECT created_at FROM events UNION ALL SELECT created_at FROM asks UNION ALL SELECT created_at FROM tells
+)
+SELECT
+    row_number() OVER (ORDER BY place) AS session, began, next_began,
+    -- No sign is within it where the machine's clock was set back.
+    coalesce(epoch((
+        SELECT max(created_at) FROM signs WHERE created_at >= began AND created_at < next_began
+    )) - epoch(began), 0) AS took_s,
+    (SELECT arg_max(kind, m.place) FROM marks AS m WHERE m.place > b.place AND m.place < next_place) AS ended,
+    coalesce((SELECT arg_max(reason, m.place) FROM marks AS m WHERE m.place > b.place AND m.place < next_place), '') AS reason
+FROM begun AS b;
+COMMENT ON VIEW sessions IS 'The sessions of a run, in their order: each lasts from its beginning to its last sign of life before the next one; ended: finished, stopped or failed; NULL: it goes on, or its process ended without a word.';
 
 CREATE VIEW cost AS
 WITH sent AS (

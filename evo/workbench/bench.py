@@ -259,7 +259,10 @@ class Workbench:
         if kernel.id in self._timed:
             return self._timed[kernel.id]
         rows = await self._rows("kernels.judged", task=str(self.task), prefix=kernel.id)
-        return records.evaluation_from(rows[0]) if rows else None
+        if not rows:
+            return None
+        (judged,) = await self._rows("kernels.evaluation", evaluation=rows[0]["evaluation_id"])
+        return records.evaluation_from(judged)
 
     async def _rows(self, query: str, **params: Any) -> list[Row]:
         return await asyncio.to_thread(partial(self._read, query, **params))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from evo import rows as records
 from evo.api import Run
 from evo.evaluate import verdict_lines
-from evo.report.status import Standing, TaskSummary, standing, standings, summary
+from evo.report.status import Standing, TaskSummary, standings, summary
 from evo.report.terminal import console, problem_lines, standing_cells, summary_table, tally
 from evo.store import Store
 from fitness.evaluation import Evaluation, Level, LibraryTiming, Status, Timing
@@ -29,43 +29,52 @@ LOG = st.floats(-4.0, 4.0)
 SE = st.floats(1e-4, 0.5)
 
 
-def timing_rows(found: list[tuple[float, float, float]]) -> list[Row]:
-    return [{"latency_us": us, "log_ratio": ratio, "log_ratio_se": se} for us, ratio, se in found]
+Paired = list[tuple[float, float, float]]
+"""Microseconds, log ratio and its standard error, by workload."""
+PAIRED = st.lists(st.tuples(MICROSECONDS, LOG, SE), min_size=1, max_size=5)
 
 
-PAIRED = st.lists(st.tuples(MICROSECONDS, LOG, SE), min_size=1, max_size=5).map(timing_rows)
-
-
-def best_row(rows: list[Row], **changes: Any) -> Row:
-    """The row of the view for a kernel that was paired with the baseline."""
-    count = len(rows)
-    log = sum(row["log_ratio"] for row in rows) / count
-    se = math.sqrt(sum(row["log_ratio_se"] ** 2 for row in rows)) / count
-    return {"kernel_id": "k", "level": "confirmed", "log_speedup": log, "log_speedup_se": se, **changes}
+def found(
+    folder: Path, pairs: Paired, library: Paired, level: Level = Level.CONFIRMED, anchor: float = 0.0
+) -> Standing:
+    """The standing of a best kernel that was paired so, with an anchor that was faster than the baseline by so much."""
+    mine = tuple(Timing(f"n={n}", us, us * math.exp(log), log, se, 40) for n, (us, log, se) in enumerate(pairs))
+    theirs = tuple(
+        LibraryTiming(f"n={n}", us, us * math.exp(log), log, se, 20, library="a", composed=False)
+        for n, (us, log, se) in enumerate(library)
+    )
+    log = sum(each.log_ratio for each in mine) / len(mine)
+    se = math.sqrt(sum(each.log_ratio_se**2 for each in mine)) / len(mine)
+    evaluation = confirmed(
+        level=level, log_speedup=log + anchor, log_speedup_se=se, timings=mine, library_timings=theirs
+    )
+    return standings(Run(stored(folder, evaluation, [])))[TASK][0]
 
 
 @given(PAIRED, PAIRED)
-def test_times_and_speedups_of_a_row_are_of_one_pairing(rows: list[Row], library: list[Row]) -> None:
-    found = standing(best_row(rows), rows, library)
-    assert found.best_us and found.baseline_us and found.library_us and found.speedup and found.against_library
-    assert found.baseline_us / found.best_us == pytest.approx(found.speedup)
-    assert found.library_us / found.best_us == pytest.approx(found.against_library)
-    assert found.speedup_low and found.speedup_high and found.speedup_low <= found.speedup <= found.speedup_high
-    assert math.log(found.best_us) == pytest.approx(sum(math.log(r["latency_us"]) for r in rows) / len(rows))
-    per_workload = [r["latency_us"] * math.exp(r["log_ratio"]) for r in rows]
-    assert math.log(found.baseline_us) == pytest.approx(sum(map(math.log, per_workload)) / len(rows), abs=1e-6)
+def test_times_and_speedups_of_a_row_are_of_one_pairing(
+    tmp_path_factory: pytest.TempPathFactory, pairs: Paired, library: Paired
+) -> None:
+    best = found(tmp_path_factory.mktemp("run"), pairs, library)
+    assert best.best_us and best.baseline_us and best.library_us and best.speedup and best.against_library
+    assert best.baseline_us / best.best_us == pytest.approx(best.speedup)
+    assert best.library_us / best.best_us == pytest.approx(best.against_library)
+    assert best.speedup_low and best.speedup_high and best.speedup_low <= best.speedup <= best.speedup_high
+    assert math.log(best.best_us) == pytest.approx(sum(math.log(us) for us, _, _ in pairs) / len(pairs))
+    per_workload = [us * math.exp(log) for us, log, _ in pairs]
+    assert math.log(best.baseline_us) == pytest.approx(sum(map(math.log, per_workload)) / len(pairs), abs=1e-6)
 
 
 @given(PAIRED, st.floats(-2.0, 2.0))
-def test_of_an_unconfirmed_best_the_anchors_speedup_is_a_part(rows: list[Row], anchor: float) -> None:
-    best = best_row(rows, level="full")
-    best["log_speedup"] += anchor
-    found = standing(best, rows)
-    assert found.baseline_us and found.best_us and found.speedup
-    assert found.baseline_us / found.best_us == pytest.approx(found.speedup)
-    assert not found.confirmed
-    assert found.library_us is found.against_library is None
-    assert standing_cells(found)[4:] == ("unconfirmed (full)", "-", "-")
+def test_of_an_unconfirmed_best_the_anchors_speedup_is_a_part(
+    tmp_path_factory: pytest.TempPathFactory, pairs: Paired, anchor: float
+) -> None:
+    best = found(tmp_path_factory.mktemp("run"), pairs, [], Level.FULL, anchor)
+    assert best.baseline_us and best.best_us and best.speedup
+    assert best.baseline_us / best.best_us == pytest.approx(best.speedup)
+    assert not best.confirmed
+    assert best.library_us is best.against_library is None
+    assert standing_cells(best)[4:] == ("unconfirmed (full)", "-", "-")
 
 
 def confirmed(**changes: Any) -> Evaluation:
@@ -79,7 +88,9 @@ def confirmed(**changes: Any) -> Evaluation:
         "log_speedup": math.log(4), "log_speedup_se": 0.01, "anchor_id": "naive", "anchor_log_speedup": 0.0,
         "log_ratio": math.log(4), "log_ratio_se": 0.01, "timings": mine, "library_timings": library,
     }  # fmt: skip
-    return Evaluation("k", TASK, Level.CONFIRMED, Status.CORRECT, **(known | changes))
+    return Evaluation(
+        **({"kernel_id": "k", "task": TASK, "level": Level.CONFIRMED, "status": Status.CORRECT} | known | changes)
+    )
 
 
 def stored(folder: Path, evaluation: Evaluation, statuses: list[str]) -> Path:

@@ -2,7 +2,8 @@
 -- param operator = : Only tasks of this operator.
 -- With hindsight: a kernel leads from its first correct evaluation on, with the verdict that counts now.
 SELECT
-    /*p.run,*/ p.task, p.elapsed_s, p.evaluation, p.kernel_id, p.level, v.flagged, p.best_speedup,
+    /*p.run,*/ p.task, p.elapsed_s, p.evaluation, p.kernel_id, p.level, v.flagged, p.best_speedup, v.speedup_low,
+    v.speedup_high,
     exp(p.best_log_speedup - lag(p.best_log_speedup) OVER before) AS factor,
     p.elapsed_s - lag(p.elapsed_s) OVER before AS after_s,
     i.mutator, i.model, i.author, i.description, i.generation

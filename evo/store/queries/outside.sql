@@ -12,20 +12,6 @@ WITH RECURSIVE ancestry AS (
         FROM ancestry
         JOIN individuals AS i USING (/*run,*/ task, kernel_id)
     )
-),
-best_then AS (
-    SELECT
-        /*t.run,*/ t.task, t.seq, t.request_id,
-        max(CASE v.status WHEN 'correct' THEN v.log_speedup END)
-            OVER (PARTITION BY /*t.run,*/ t.task ORDER BY t.seq) AS log_speedup
-    FROM tells AS t
-    LEFT JOIN verdicts AS v USING (/*run,*/ task, kernel_id)
-),
-raised AS (
-    SELECT
-        /*run,*/ request_id,
-        log_speedup - coalesce(lag(log_speedup) OVER (PARTITION BY /*run,*/ task ORDER BY seq), 0) AS raised
-    FROM best_then
 )
 SELECT
     /*l.run,*/ l.task, l.author,
@@ -33,7 +19,7 @@ SELECT
     count(*) FILTER (l.status = 'correct') AS correct,
     max(l.speedup) FILTER (l.status = 'correct') AS best_speedup,
     arg_max(l.kernel_id, l.log_speedup) FILTER (l.status = 'correct') AS kernel_id,
-    coalesce(sum(r.raised) FILTER (r.raised > 0), 0) AS raised,
+    coalesce(sum(r.raised), 0) AS raised,
     count(a.kernel_id) AS in_best,
     min(l.created_at) AS first_at,
     max(l.created_at) AS latest_at

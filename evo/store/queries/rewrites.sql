@@ -2,21 +2,7 @@
 -- param operator = : Only tasks of this operator.
 -- raised: how far it moved the best of its tasks, ln; of rewrites that were made in a row each has its part. nowhere: how
 -- often there was no place for it.
-WITH best_then AS (
-    SELECT
-        /*t.run,*/ t.task, t.seq, t.request_id,
-        max(CASE v.status WHEN 'correct' THEN v.log_speedup END)
-            OVER (PARTITION BY /*t.run,*/ t.task ORDER BY t.seq) AS log_speedup
-    FROM tells AS t
-    LEFT JOIN verdicts AS v USING (/*run,*/ task, kernel_id)
-),
-raised AS (
-    SELECT
-        /*run,*/ request_id,
-        log_speedup - coalesce(lag(log_speedup) OVER (PARTITION BY /*run,*/ task ORDER BY seq), 0) AS raised
-    FROM best_then
-),
-made AS (
+WITH made AS (
     SELECT
         /*run,*/ task, request_id, kernel_id,
         CASE
@@ -36,11 +22,11 @@ SELECT
     count(*) FILTER (o.is_new) AS kernels,
     count(*) FILTER (o.status = 'correct') AS correct,
     count(*) FILTER (o.gain > 0 OR (o.status = 'correct' AND o.parent_status <> 'correct')) AS improved,
-    coalesce(sum(r.raised * m.part) FILTER (r.raised > 0), 0) AS raised,
+    coalesce(sum(r.raised * m.part), 0) AS raised,
     avg(o.gain) AS mean_gain,
     max(o.gain) AS max_gain,
     sum((o.propose_s + o.evaluate_s) * m.part) AS seconds,
-    3600 * coalesce(sum(r.raised * m.part) FILTER (r.raised > 0), 0)
+    3600 * coalesce(sum(r.raised * m.part), 0)
         / nullif(sum((o.propose_s + o.evaluate_s) * m.part), 0) AS raised_per_hour
 FROM each_one AS m
 JOIN offspring AS o USING (/*run,*/ request_id)

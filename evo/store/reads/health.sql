@@ -28,20 +28,6 @@ where kind in ('stalled', 'restart', 'worker_lost') and epoch(created_at) > $sin
 
 -- [use]
 -- What a run used and came to.
-with sessions as (
-    select epoch(created_at) as began, lead(epoch(created_at), 1, 'infinity'::double) over (order by rowid) as next
-    from events where kind = 'session'
-),
-signs as (
-    select epoch(created_at) as at from events
-    union all select epoch(created_at) from asks
-    union all select epoch(created_at) from tells
-),
-lasting as (
-    select max(s.at) - e.began as wall_s
-    from sessions as e join signs as s on s.at >= e.began and s.at < e.next
-    group by e.began
-)
 select
     (select strftime(min(created_at) at time zone 'UTC', '%Y-%m-%dT%H:%M:%SZ') from runs) as began,
     (select config_json from runs limit 1) as config_json,
@@ -49,7 +35,7 @@ select
     (select count(*) from best where log_speedup > 0 and level = 'confirmed') as improved,
     (select max(speedup) from best) as speedup,
     (select arg_max(task, speedup) from best) as best_task,
-    (select coalesce(sum(wall_s), 0) from lasting) as wall_s,
+    (select coalesce(sum(took_s), 0) from sessions) as wall_s,
     (select coalesce(sum(evaluations), 0) from used) as evaluations,
     (select coalesce(sum(tokens_in + tokens_out), 0) from used) as tokens,
     (select coalesce(sum(cost_usd), 0) from used) as cost_usd

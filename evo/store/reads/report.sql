@@ -1,30 +1,15 @@
 -- [standings]
 with places as (select task, min(rowid) as place from asks group by task),
-timed as (select evaluation_id, exp(avg(ln(latency_us))) as best_us from timings group by evaluation_id),
-beside as (
-    select evaluation_id, avg(log_ratio) as log_ratio, sqrt(sum(log_ratio_se ** 2)) / count(*) as se
-    from library_timings group by evaluation_id
-),
 fates as (
     select task, count(*) as kernels, count(*) filter (status = 'correct') as correct
     from verdicts where duplicate_of is null group by task
 )
-select task, b.kernel_id, b.speedup, b.speedup_low, b.speedup_high, coalesce(b.level, 'nothing correct') as level,
-    b.flagged,
-    t.best_us, exp(l.log_ratio) as over_library, exp(l.log_ratio - 1.96 * l.se) as library_low,
-    exp(l.log_ratio + 1.96 * l.se) as library_high, u.evaluations, f.kernels, f.correct, u.cost_usd, u.evaluator_s,
-    b.mutator, b.model
-from places left join best as b using (task) left join timed as t using (evaluation_id)
-left join beside as l using (evaluation_id) left join used as u using (task) left join fates as f using (task)
+select task, s.kernel_id, s.speedup, s.speedup_low, s.speedup_high, coalesce(s.level, 'nothing correct') as level,
+    s.flagged, s.best_us, s.against_library as over_library, s.against_library_low as library_low,
+    s.against_library_high as library_high, u.evaluations, f.kernels, f.correct, u.cost_usd, u.evaluator_s,
+    s.mutator, s.model
+from places left join standings as s using (task) left join used as u using (task) left join fates as f using (task)
 order by place
-
--- [progress]
-select p.task, p.evaluation, p.elapsed_s, p.kernel_id, coalesce(v.level, p.level) as level, v.flagged,
-    p.best_speedup, v.speedup_low, v.speedup_high, i.mutator, i.model, i.author, i.description
-from progress as p
-left join verdicts as v on v.task = p.task and v.kernel_id = p.kernel_id
-left join individuals as i on i.task = p.task and i.kernel_id = p.kernel_id
-where p.improved order by p.task, p.evaluation
 
 -- [ends]
 select task, max(evaluation) as evaluation, max(elapsed_s) as elapsed_s from progress group by task

@@ -1,23 +1,17 @@
--- [best]
-from best
+-- [standings]
+-- With the reason why a library was not timed.
+select s.*, detail_json->>'reason' as lack from standings s
+left join events on kind = 'library_not_timed' and detail_json->>'evaluation_id' = s.evaluation_id
 
--- [timings]
--- Of the best kernels' evaluations.
-select t.* from timings t join best using (evaluation_id)
-
--- [library_timings]
-select t.* from library_timings t join best using (evaluation_id)
+-- [ratios]
+-- Log ratios of confirmed best kernels, which were timed beside the baseline.
+select b.task, t.workload, t.log_ratio from best b join timings t using (evaluation_id) where b.level = 'confirmed'
 
 -- [problems]
 -- Why tasks could not go on in the latest session.
 select task, arg_max(detail_json, rowid) as detail_json from events
 where kind = 'task_failed' and rowid > (select coalesce(max(rowid), -1) from events where kind = 'session')
 group by task order by task
-
--- [lacks]
--- Why a library was not timed.
-select detail_json->>'evaluation_id' as evaluation_id, detail_json->>'reason' as reason
-from events where kind = 'library_not_timed'
 
 -- [statuses]
 -- How many requests ended in which status, the most frequent first.
@@ -51,31 +45,11 @@ select b.task, epoch(e.created_at) as at from best as b join evaluations as e us
 select count(*) as n from questions
 
 -- [sessions]
-with marks as (
-    select rowid as place, kind, epoch(created_at) as moment, detail_json->>'reason' as reason
-    from events where kind in ('session', 'finished', 'stopped', 'failed')
-),
-sessions as (
-    select place, moment as began, lead(place, 1, 9e18::bigint) over (order by place) as next_place,
-        lead(moment, 1, 'infinity'::double) over (order by place) as next
-    from marks where kind = 'session'
-),
-signs as (
-    select epoch(created_at) as moment from events
-    union all select epoch(created_at) from asks union all select epoch(created_at) from tells
-)
-select
-    strftime(to_timestamp(s.began) at time zone 'UTC', '%Y-%m-%dT%H:%M:%SZ') as began,
-    -- None is within it where the machine's clock was set back.
-    coalesce((select max(moment) from signs where moment >= s.began and moment < s.next) - s.began, 0) as took_s,
-    (select arg_max(kind, place) from marks where place > s.place and place < s.next_place) as ended,
-    coalesce((
-        select arg_max(reason, place) from marks where place > s.place and place < s.next_place
-    ), '') as reason,
+select strftime(s.began at time zone 'UTC', '%Y-%m-%dT%H:%M:%SZ') as began, s.took_s, s.ended, s.reason,
     (select count(distinct (task, kernel_id)) from evaluations where status <> 'duplicate'
-        and epoch(created_at) >= s.began and epoch(created_at) < s.next) as judged,
+        and created_at >= s.began and created_at < s.next_began) as judged,
     (select count(*) from best join evaluations as e using (evaluation_id) where best.log_speedup > 0
-        and epoch(e.created_at) >= s.began and epoch(e.created_at) < s.next) as leaders,
+        and e.created_at >= s.began and e.created_at < s.next_began) as leaders,
     (select coalesce(sum(cost_usd), 0) from llm_calls
-        where epoch(created_at) >= s.began and epoch(created_at) < s.next) as cost_usd
-from sessions as s order by s.place
+        where created_at >= s.began and created_at < s.next_began) as cost_usd
+from sessions as s order by s.session
