@@ -215,6 +215,7 @@ EVALUATION = Codec(
     inherited=FieldColumn("inherited", _or_null()),
     cell=FieldColumn("cell", "/".join, lambda text: tuple(text.split("/")) if text else ()),
     facts=FieldColumn("facts_json", compact, json.loads),
+    worker=_optional("worker"),
 )
 LIBRARY_TIMING = Codec(LibraryTiming, anchor_latency_us=FieldColumn("library_latency_us"), library=_optional("library"))
 """In the table of these the anchor is the vendor's library; rows of the other two have their fields' names."""
