@@ -261,6 +261,13 @@ def test_sql_answers_and_guards(run_folder: Path, monkeypatch: pytest.MonkeyPatc
     assert len(err.strip().splitlines()) == 1
 
 
+def test_a_verdict_says_on_which_cores_it_was_found(run_folder: Path) -> None:
+    found = query(run_folder, "select worker, count(*) as n from evaluations where status <> 'duplicate' group by all")
+    ((worker, count),) = [(row["worker"], row["n"]) for row in found.to_pylist()]
+    assert worker.startswith("cores 0") and count > 1
+    assert not query(run_folder, "select 1 from evaluations where status = 'duplicate' and worker is not null").num_rows
+
+
 def test_no_column_of_the_same_name_is_lost(run_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     join = "select child.status, child.number, parent.number, parent.number + 7 as number_1 from lineage as child" \
         " join lineage as parent on parent.kernel_id = child.parent_id order by child.number"  # fmt: skip
