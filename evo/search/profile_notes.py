@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from evo.lineage import Latest, Lineage
 from fitness.profiling.metric_sets import PROVIDER, changes, compared, shown
 from fitness.profiling.profiles import Profile
+from fitness.words import digits
 from mutators.base import Request
 
 KEPT = 256
@@ -98,4 +99,4 @@ class Seen:
     def _ratio(self, before: str, after: str) -> str:
         births = [self.lineage.birth(each) for each in (before, after)]
         old, new = (birth.log_speedup if birth else None for birth in births)
-        return "" if old is None or new is None else f"{math.exp(new - old):.3g} times as fast"
+        return "" if old is None or new is None else f"{digits(math.exp(new - old))} times as fast"

@@ -19,6 +19,7 @@ from evo.strategies.parents import Pair, Pairs, archive_axis, arm_context
 from evo.strategies.population import MARGIN, TRIALS_PER_SOURCE, Cell, Elite, Population, elite_of
 from evo.strategies.repairs import Failure, Ports, Repairs
 from evo.strategies.tuning import SETTLED, Idea, Ideas, Tuning, as_parent
+from fitness.evaluation import Z95
 from fitness.profiling.profiles import Profile
 from mutators.bandit import Arm, Bandit
 from mutators.base import Kind, Request
@@ -422,7 +423,7 @@ def _gain(individual: Individual, parents: Sequence[str], best_log_speedup: floa
     paired = evaluation.anchor_id in parents
     error = evaluation.log_ratio_se if paired else evaluation.log_speedup_se
     gain = evaluation.log_speedup - best_log_speedup
-    return gain if gain > max(MARGIN, 1.96 * (error or 0.0)) else 0.0
+    return gain if gain > max(MARGIN, Z95 * (error or 0.0)) else 0.0
 
 
 def _steps(quiet: int, settings: IslandsSettings, rng: Random) -> int:

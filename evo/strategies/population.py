@@ -10,6 +10,7 @@ from random import Random
 
 from evo.individual import Individual
 from evo.lineage import Latest
+from fitness.evaluation import Z95
 from fitness.judging.base import Anchor
 from fitness.judging.levels import LEAST_GAIN
 from mutators.base import Trial
@@ -17,7 +18,7 @@ from operators.kernel import Kernel
 
 Cell = tuple[str, ...]
 MARGIN = LEAST_GAIN
-"""An elite is replaced only by a kernel faster by this log ratio, and by 1.96 standard errors of the comparison."""
+"""An elite is replaced only by a kernel faster by this log ratio, and by Z95 standard errors of the comparison."""
 
 
 class AddStatus(Enum):
@@ -62,7 +63,7 @@ class Archive:
     def add(self, elite: Elite, *, comparison_se: float) -> AddStatus:
         """Offer a correct kernel. `comparison_se`: standard error of its log ratio to the elite in place."""
         current = self._elites.get(elite.cell)
-        if current and elite.log_speedup - current.log_speedup <= max(MARGIN, 1.96 * comparison_se):
+        if current and elite.log_speedup - current.log_speedup <= max(MARGIN, Z95 * comparison_se):
             return AddStatus.REJECTED
         self._elites[elite.cell] = elite
         self._ranked = None
