@@ -215,6 +215,7 @@ EVALUATION = Codec(
     inherited=FieldColumn("inherited", _or_null()),
     cell=FieldColumn("cell", "/".join, lambda text: tuple(text.split("/")) if text else ()),
     facts=FieldColumn("facts_json", compact, json.loads),
+    worker=_optional("worker"),
 )
 LIBRARY_TIMING = Codec(LibraryTiming, anchor_latency_us=FieldColumn("library_latency_us"), library=_optional("library"))
 """In the table of these the anchor is the vendor's library; rows of the other two have their fields' names."""
@@ -437,16 +438,8 @@ WAITS = "waits"
 
 
 def event_rows(kind: str, detail: Mapping[str, Any], *, at: float, task: Task | None = None) -> Rows:
-    return {
-        "events": [
-            {
-                "created_at": moment(at),
-                "kind": kind,
-                "task": str(task) if task else None,
-                "detail_json": compact(detail),
-            }
-        ]
-    }
+    named = str(task) if task else None
+    return {"events": [{"created_at": moment(at), "kind": kind, "task": named, "detail_json": compact(detail)}]}
 
 
 # --- the history of a run ---------------------------------------------------------------------------------------------

@@ -173,6 +173,8 @@ class Evaluation:
     errors: tuple[CheckError, ...] = ()
     stage_ms: Mapping[str, float] = field(default_factory=dict)
     """Wall time of each stage that ran: build, verify, time, confirm."""
+    worker: str = ""
+    """The device or the cores that it was found on, and of which machine; empty where no worker found it."""
 
     def __post_init__(self) -> None:
         if self.log_speedup is not None:
@@ -192,9 +194,9 @@ class Evaluation:
 
     def bare(self) -> Evaluation:
         """Return the verdict alone, without what was measured: for many of them to be kept at hand."""
-        if not (self.timings or self.library_timings or self.errors or self.stage_ms):
+        if not (self.timings or self.library_timings or self.errors or self.stage_ms or self.worker):
             return self
-        return replace(self, timings=(), library_timings=(), errors=(), stage_ms={})
+        return replace(self, timings=(), library_timings=(), errors=(), stage_ms={}, worker="")
 
     @property
     def estimate(self) -> float | None:

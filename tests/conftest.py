@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import shutil
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -45,6 +46,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out := {*slow, *gpu}:
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_collection_finish() -> None:
+    """On small tensors Torch's threads mostly wait for each other, and all cores are shared by processes of pytest."""
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)
 
 
 @cache

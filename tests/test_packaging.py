@@ -48,7 +48,13 @@ def run(command: Sequence[str | Path], cwd: Path) -> str:
 def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the sdist, and the wheel that was built from that sdist."""
     folder = tmp_path_factory.mktemp("dist")
-    run([sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT], cwd=folder)
+    build = [sys.executable, "-m", "hatchling", "build", "-d", folder]
+    run([*build, "-t", "sdist"], cwd=ROOT)
+    (path,) = folder.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        archive.extractall(folder / "unpacked", filter="data")
+    (tree,) = (folder / "unpacked").iterdir()
+    run([*build, "-t", "wheel"], cwd=tree)
     return folder
 
 

@@ -331,6 +331,7 @@ def write_package(subject: Subject, folder: Path) -> None:
     """Write a package into a folder that is not there yet, or is empty. It raises UserError, and leaves nothing."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder}: is there already; name a folder that is not, nothing is overwritten")
+    folder = folder.absolute()  # compilers are shut into folders of that name
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))

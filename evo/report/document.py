@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from shlex import quote
 from typing import Any
 
-from evo.report.output import printable
-from evo.report.terminal import tokens
+from evo.report.amounts import plain
 from fitness.words import interval, standing
 
 
@@ -205,48 +203,3 @@ def level(title: str = "verdict") -> Column:
 
 def _standing(value: str | None, flagged: str | None) -> str:
     return value if value == "nothing correct" else standing(value, flagged)
-
-
-# --- values for people -----------------------------------------------------------------------------------------------
-
-
-def plain(value: Any) -> str:
-    """A value as it is, a time to the minute; nothing for None."""
-    if isinstance(value, datetime):
-        return f"{value:%Y-%m-%d %H:%M %Z}"
-    return "" if value is None else printable(str(value))
-
-
-def share(value: float) -> str:
-    """`75 %`."""
-    return f"{100 * value:.0f} %"
-
-
-def count(value: float) -> str:
-    """`12,345`."""
-    return f"{value:,.0f}"
-
-
-def amount(value: float) -> str:
-    """An amount of tokens in few characters: `12.5k`."""
-    return tokens(value).removesuffix("tok")
-
-
-def dollars(value: float) -> str:
-    """`0.0123`."""
-    return f"{value:.4g}"
-
-
-def seconds(value: float) -> str:
-    """`12.3`."""
-    return f"{value:,.1f}"
-
-
-def probability(value: float) -> str:
-    """`0.031`; `< 0.0001` for the smallest."""
-    return "< 0.0001" if value < 1e-4 else f"{value:.2g}"
-
-
-def yes(value: bool) -> str:
-    """`yes` or `no`."""
-    return "yes" if value else "no"

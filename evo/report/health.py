@@ -13,8 +13,9 @@ from typing import Any, Literal
 
 from evo.api import Run
 from evo.folders import DATABASE
+from evo.report.amounts import duration, tokens, usd
 from evo.report.status import open_questions, outages, problems
-from evo.report.terminal import Field, Fitted, duration, tokens, usd
+from evo.report.terminal import Field, Fitted
 from evo.store import StoreError
 from fitness.words import ratio
 from operators.errors import UserError

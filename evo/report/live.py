@@ -18,11 +18,12 @@ from rich.text import Text
 
 from evo.api import Run
 from evo.individual import NO_CHILD
+from evo.report.amounts import duration, tokens, usd
 from evo.report.gpus import EVERY_S, GpuLoad, GpuWatch, loads
 from evo.report.health import health
 from evo.report.output import printable
 from evo.report.status import last_changes, summary
-from evo.report.terminal import Field, Fitted, console, duration, latest, many_line, summary_table, tokens, usd
+from evo.report.terminal import Field, Fitted, console, latest, many_line, summary_table
 from evo.search.task import Running, TaskState
 from evo.workers.pool import RunningJob
 from fitness.evaluation import Status

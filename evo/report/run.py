@@ -11,6 +11,7 @@ from shlex import quote
 from typing import Any
 
 from evo.api import Run
+from evo.report.amounts import amount, count, dollars, seconds, share
 from evo.report.charts import check_drawing, map_figure, progress_figure, roofline_figure
 from evo.report.document import (
     Block,
@@ -23,14 +24,9 @@ from evo.report.document import (
     Section,
     Table,
     Words,
-    amount,
     bounds,
-    count,
-    dollars,
     level,
     number,
-    seconds,
-    share,
     text,
 )
 from evo.report.health import spent, used

@@ -10,18 +10,8 @@ from shlex import quote
 from typing import Any
 
 from evo.api import StoredKernel, Verdict
-from evo.report.document import (
-    Block,
-    Fold,
-    Listing,
-    Query,
-    Table,
-    Words,
-    bounds,
-    count,
-    number,
-    text,
-)
+from evo.report.amounts import count
+from evo.report.document import Block, Fold, Listing, Query, Table, Words, bounds, number, text
 from evo.report.run_data import Material, Row
 from evo.report.terminal import Field, Fitted
 from evo.store.reads import Value, filled

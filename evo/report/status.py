@@ -9,7 +9,7 @@ from typing import Any
 
 from evo.api import Row, Run
 from evo.individual import NO_CHILD, new_programs
-from evo.report.terminal import duration, usd
+from evo.report.amounts import duration, usd
 from fitness.evaluation import Level, Status, called, named
 
 NO_FAILURES = (Status.CORRECT.value, Status.SLOWER.value)

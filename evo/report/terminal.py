@@ -17,6 +17,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from evo.report.amounts import tokens, usd
 from evo.report.output import printable, raw
 from fitness.words import in_words, interval, ratio, standing, time_us
 
@@ -255,16 +256,6 @@ def costs_line(spent: ModelCosts) -> str:
     )
 
 
-def tokens(count: float) -> str:
-    """A number of tokens for people, written as in budgets: `850tok`, `12.5ktok`, `3Mtok`."""
-    return f"{count:g}tok" if count < 1e4 else f"{count / 1e3:.3g}ktok" if count < 1e6 else f"{count / 1e6:.3g}Mtok"
-
-
-def usd(amount: float) -> str:
-    """`0.0123 USD`."""
-    return f"{amount:.4g} USD"
-
-
 def rows_table(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Fitted:
     """Rows of a query."""
     found = list(rows)
@@ -353,12 +344,3 @@ def unfolded(shown: RenderableType) -> str:
     text = io.StringIO()
     SafeConsole(file=text, width=UNBOUNDED, highlight=False).print(shown)
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines()) + "\n"
-
-
-def duration(seconds: float) -> str:
-    """For people: `48 s`, `12 min`, `7.5 h`, `3.2 d`."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.1f} d"

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, cast
 
 from evo.workers.jobs import Job
 from fitness.cpu.cores import groups, stay_on
+from fitness.evaluation import Evaluation
 from fitness.judging.base import Builder, Fitness
 from fitness.targets import builder, check_device, fitness, prepare
 from operators.catalog import load
@@ -113,6 +114,13 @@ class WorkerSpec:
         """The target of its kernels."""
         return "cuda" if self.cuda else "cpu"
 
+    @property
+    def place(self) -> str:
+        """The device or the cores that it works on, in words, and its machine where that is another one."""
+        device = self.device or os.environ.get("CUDA_VISIBLE_DEVICES", "") or "0"
+        cores = f"cores {', '.join(map(str, self.cores))}" if self.cores else "any core"
+        return " of ".join(filter(None, (f"GPU {device}" if self.cuda else cores, self.machine)))
+
     def does(self, job: Job[Any]) -> bool:
         """Whether it is asked to do a job of this kind."""
         return self.compiles if job.builds else self.judges
@@ -197,9 +205,8 @@ def answer(message: Message, spec: WorkerSpec, stages: Stages) -> Answer:
         if message.job is None or message.context is None:
             return check_device(spec.target, computes=spec.judges)
         stage = stages.of(message.context, message.job.task)
-        return message.job.asked_of(
-            cast(Fitness, stage)
-        )  # one that is no more than a Builder gets jobs that build alone
+        found = message.job.asked_of(cast(Fitness, stage))  # a mere Builder gets jobs that build alone
+        return replace(found, worker=spec.place) if isinstance(found, Evaluation) else found
 
     return answered(call)
 

@@ -33,6 +33,7 @@ from mutators.base import Call, CallStatus, Client, Message, Request
 from mutators.bench import Tool
 from mutators.llm.calls import cache_key
 from operators.definition.spec import Operator, Task
+from tests.choosing import size
 from tests.evo import model_runs
 
 STRATEGIES: Sequence[dict[str, Any]] = (
@@ -43,7 +44,7 @@ STRATEGIES: Sequence[dict[str, Any]] = (
     {"strategy": "astra", "settings": {"n": 4, "width": 2, "rounds": 2, "builds": 2}},
 )
 OPERATORS = ("softmax", "relu", "matrix_mul")
-MOST_SESSIONS, EVALUATIONS, LONGEST_SESSION = 6, 20, 8
+MOST_SESSIONS, EVALUATIONS, LONGEST_SESSION = 6, size(20, 10), 8
 
 
 class Killed(BaseException):

@@ -89,8 +89,8 @@ DAMAGES: dict[str, Callable[[Path], Any]] = {
     "socket of nobody": lambda file: file.with_name("evo.sock").write_bytes(b""),
 }
 COMMANDS = (
-    ("status",), ("status", "--json"), ("best",), ("best", "--show"), ("lineage",), ("sql", "select * from best"),
-    ("replay",), ("resume", "--budget", "7evals"),
+    ("status", "--json"), ("best", "--show"), ("lineage",), ("sql", "select * from best"), ("replay",),
+    ("resume", "--budget", "7evals"),
 )  # fmt: skip
 
 

@@ -124,6 +124,7 @@ def test_words_are_part_of_what_is_digested() -> None:
 # --- refine -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_refinement_goes_on_with_its_conversation(tmp_path: Path) -> None:
     folder = tmp_path / "refined"
     run(folder, stops=(3,), strategy="refine", settings={"n": 2, "turns": 4}, budget={"evaluations": 50})

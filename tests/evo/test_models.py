@@ -130,6 +130,7 @@ def test_a_budget_of_tokens_ends_the_run_and_a_larger_one_takes_up_what_was_open
     assert replay(folder).equal
 
 
+@pytest.mark.slow
 def test_a_budget_of_calls_is_kept_across_sessions(tmp_path: Path) -> None:
     folder, answered = tmp_path / "run", 0
 

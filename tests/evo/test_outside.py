@@ -87,8 +87,8 @@ def test_a_run_is_played_from_outside_to_its_end(tmp_path: Path) -> None:
     assert line["body"]["model"] == "ann" and line["body"]["max_completion_tokens"] == 99
     assert [message["role"] for message in line["body"]["messages"]] == ["system", "user"]
 
-    reason, count = played(folder, config(budget={"evaluations": 10}))
-    assert reason == "evaluations 10 of 10"
+    reason, count = played(folder, config(budget={"evaluations": 6}))
+    assert reason == "evaluations 6 of 6"
     spent = model_costs(Run(folder))
     assert spent
     assert (spent.calls, spent.failed, spent.doubted, spent.lost_tokens) == (count, 0, 0, 0)
@@ -276,10 +276,10 @@ def test_guests_are_individuals_of_every_strategy(strategy: str, tmp_path: Path)
     searched(3)
     (naive,) = rows(folder, "select kernel_id from individuals where mutator = 'ancestor' limit 1")
     tell(folder, json.dumps({"source": GUEST.format(1), "author": "bob", "parents": [naive["kernel_id"][:9]]}))
-    searched(7)
+    searched(5)
     tell(folder, json.dumps({"source": GUEST.format(2), "note": "nothing new"}))
     tell(folder, json.dumps({"source": GUEST.format(2), "note": "told again"}))
-    searched(12)
+    searched(8)
     found = rows(folder, "select * from lineage where mutator = 'guest' order by number desc")
     assert [(row["number"], row["author"], row["description"]) for row in found] == [
         (-1, "bob", "a guest of bob"),

@@ -119,7 +119,7 @@ def test_the_files_that_the_architecture_names_are_there() -> None:
             folder = ROOT / heading[1]
         for path in re.findall(r"`([\w/]+\.(?:py|sql|toml|cpp|hpp|j2|md\.j2))`", line):
             named += 1
-            assert path.endswith("/NAME.sql") or (folder / path).is_file(), f"{folder.name}/{path}"
+            assert path.endswith(("/NAME.sql", "/READER.sql")) or (folder / path).is_file(), f"{folder.name}/{path}"
     assert named
 
 

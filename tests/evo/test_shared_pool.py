@@ -103,6 +103,7 @@ def verdicts(folder: Path) -> dict[str, float]:
 
 
 @pytest.mark.usefixtures("staged")
+@pytest.mark.slow
 def test_two_searches_on_one_pool_get_their_own_verdicts_and_one_may_end_before_the_other(tmp_path: Path) -> None:
     short, long = config(str(AXPB)), config("softmax", str(AXPB), workload_set="realistic", evaluations=40)
     folders = [tmp_path / "short", tmp_path / "long"]

@@ -243,6 +243,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     maker.close()
 
 
+@pytest.mark.slow
 def test_files_of_the_current_folder_are_not_taken_for_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "uuid.py").write_text("raise SystemExit('not ours')\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)

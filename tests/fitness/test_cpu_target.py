@@ -80,14 +80,20 @@ def test_the_baseline_is_as_fast_as_itself_and_only_confirmations_call_the_libra
 
 
 @pytest.mark.slow
-def test_a_faster_kernel_is_confirmed_with_an_interval(stage: CpuFitness) -> None:
+def test_a_faster_kernel_is_confirmed_with_an_interval_beside_baseline_and_library(stage: CpuFitness) -> None:
     result = verdict(stage, axpb_kernel(RIGHT), until=Level.CONFIRMED)
-    assert (result.status, result.level) == (Status.CORRECT, Level.CONFIRMED)
+    assert (result.status, result.level, result.library_lack) == (Status.CORRECT, Level.CONFIRMED, "")
     assert result.log_speedup is not None
     assert result.log_speedup_se is not None
     assert result.log_speedup - 1.96 * result.log_speedup_se > 0
     assert {t.workload for t in result.timings} == {w.name for w in stage.workloads}
     assert all(t.pairs >= 10 for t in result.timings)
+    assert [t.workload for t in result.library_timings] == [w.name for w in stage.workloads]
+    for mine, beside in zip(result.timings, result.library_timings, strict=True):
+        assert beside.latency_us == mine.latency_us
+        assert LIBRARY_PAIRS.start <= beside.pairs <= min(mine.pairs, LIBRARY_PAIRS.stop - 1)
+    for timing in (*result.timings, *result.library_timings):
+        assert timing.anchor_latency_us / timing.latency_us == pytest.approx(math.exp(timing.log_ratio))
 
 
 def test_a_spot_check_finds_what_is_wrong_and_times_nothing(stage: CpuFitness, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,18 +319,6 @@ def test_the_checked_calls_of_a_level_have_a_limit_together(stage: CpuFitness, m
         found = verdict(stage, kernel)
     assert (found.status, "its checked calls take" in found.message) == (Status.TIMEOUT, True)
     assert verdict(stage, kernel, until=Level.SCREEN).correct
-
-
-@pytest.mark.slow
-def test_a_confirmation_times_kernel_baseline_and_library_beside_each_other(stage: CpuFitness) -> None:
-    result = verdict(stage, axpb_kernel(f"{RIGHT} // beside the library"), until=Level.CONFIRMED)
-    assert (result.status, result.level, result.library_lack) == (Status.CORRECT, Level.CONFIRMED, "")
-    assert [t.workload for t in result.library_timings] == [w.name for w in stage.workloads]
-    for mine, beside in zip(result.timings, result.library_timings, strict=True):
-        assert beside.latency_us == mine.latency_us
-        assert LIBRARY_PAIRS.start <= beside.pairs <= min(mine.pairs, LIBRARY_PAIRS.stop - 1)
-    for timing in (*result.timings, *result.library_timings):
-        assert timing.anchor_latency_us / timing.latency_us == pytest.approx(math.exp(timing.log_ratio))
 
 
 @pytest.mark.slow

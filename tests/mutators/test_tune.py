@@ -147,10 +147,10 @@ def search(seed: int, count: int, *, at_random: bool) -> list[float]:
 
 def test_finds_the_optimum_faster_than_random() -> None:
     tuned = [search(seed, 40, at_random=False) for seed in range(6)]
-    drawn = [search(seed, 40, at_random=True) for seed in range(60)]
+    drawn = [search(seed, 40, at_random=True) for seed in range(30)]
     assert sum(run[-1] == 0.0 for run in tuned) >= 5
-    assert sum(run[-1] == 0.0 for run in drawn) <= 20  # 40 of 336 settings: one in nine by chance
-    assert sum(run[29] for run in tuned) / 6 > sum(run[29] for run in drawn) / 60
+    assert sum(run[-1] == 0.0 for run in drawn) <= 10  # 40 of 336 settings: one in nine by chance
+    assert sum(run[29] for run in tuned) / 6 > sum(run[29] for run in drawn) / 30
 
 
 def test_a_large_space_is_searched_without_listing_it() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
@@ -24,15 +24,6 @@ from tests.choosing import size, some_slow
 from tests.operators.running import FACTS, Runner
 from tests.operators.sampling import SAMPLE, every_operator, of_every_operator
 from tests.operators.second import SECOND
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """On such small tensors the threads of torch mostly wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(params=every_operator(("prefix_sum", "spmv_csr")))

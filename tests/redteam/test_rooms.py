@@ -91,7 +91,7 @@ REFUSED = {
     "resolver": "chosen by code that runs when it is loaded",
     ".tdata": "keeps data",
 }
-BRIEF = {*REFUSED, "a loader's function of its own", "kills", "clones", "leaves its session"}
+BRIEF = {*REFUSED, "a loader's function of its own", "kills"}
 """These run without --slow."""
 
 

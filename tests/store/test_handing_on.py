@@ -17,6 +17,7 @@ from evo.store import Store, StoreError, query
 from evo.store.export import export_duckdb, export_parquet, merge
 from evo.store.named import named_query
 from operators.errors import UserError
+from tests.choosing import size
 from tests.store.rows import TASK, event, run
 from tests.store.story import stored, story
 
@@ -102,7 +103,7 @@ def test_merged_runs_stay_two_though_their_ids_are_the_same(machines: tuple[Path
         {"run": "20260101-softmax", "seed": 1, "kernel_id": "G", "level": "screen"},
         {"run": "20260101-softmax-2", "seed": 2, "kernel_id": "C2", "level": "confirmed"},
     ]
-    for name in ("mutators", "contributors", "operators"):
+    for name in ("mutators", "contributors", "operators")[: size(3, 1)]:
         apart = query(list(machines), named_query(name).text(several=True), params=named_query(name).bound({}))
         together = both.query(name)
         assert together.drop_columns("run").to_pylist() == apart.drop_columns("run").to_pylist(), name

@@ -12,6 +12,7 @@ from evo.compare.cells import CONFIG
 from evo.compare.conclusions import POINTS
 from evo.compare.config import USED
 from evo.compare.inference import FACTORS, THRESHOLDS, Summary
+from evo.report.amounts import amount, count, dollars, probability, seconds, share, yes
 from evo.report.comparison import words
 from evo.report.comparison.charts import curve_figure, effect_figure, task_figure
 from evo.report.comparison.data import Material
@@ -25,17 +26,10 @@ from evo.report.document import (
     Section,
     Table,
     Words,
-    amount,
     bounds,
-    count,
-    dollars,
     level,
     number,
-    probability,
-    seconds,
-    share,
     text,
-    yes,
 )
 from evo.store.reads import Identifier
 from evo.version import engine_version

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from evo.compare.cells import Standing
 from evo.compare.config import USED
 from evo.compare.inference import LEAST_BLOCKS, Effect, Verdict, nothing_concluded
+from evo.report.amounts import probability
 from evo.report.comparison.data import Material, asked
-from evo.report.document import Program, probability
+from evo.report.document import Program
 from fitness.words import digits, interval
 from mutators.llm.settings import is_outside
 

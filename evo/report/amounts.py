@@ -1,0 +1,69 @@
+"""Words for a run's amounts, the same on every page and terminal; those of verdicts are `fitness.words`."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from evo.report.output import printable
+
+
+def plain(value: Any) -> str:
+    """Return a value as it is, a time to the minute; nothing for None."""
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M %Z}"
+    return "" if value is None else printable(str(value))
+
+
+def yes(value: bool) -> str:
+    """Return `yes` or `no`."""
+    return "yes" if value else "no"
+
+
+def count(value: float) -> str:
+    """Return a number of things: `12,345`."""
+    return f"{value:,.0f}"
+
+
+def share(value: float) -> str:
+    """Return a share: `75 %`."""
+    return f"{100 * value:.0f} %"
+
+
+def probability(value: float) -> str:
+    """Return a probability: `0.031`; `< 0.0001` for the smallest."""
+    return "< 0.0001" if value < 1e-4 else f"{value:.2g}"
+
+
+def seconds(value: float) -> str:
+    """Return seconds, for a column that names them: `12.3`."""
+    return f"{value:,.1f}"
+
+
+def duration(took_s: float) -> str:
+    """Return a time: `48 s`, `12 min`, `7.5 h`, `3.2 d`."""
+    if took_s < 120:
+        return f"{took_s:.0f} s"
+    if took_s < 7200:
+        return f"{took_s / 60:.0f} min"
+    return f"{took_s / 3600:.1f} h" if took_s < 172_800 else f"{took_s / 86_400:.1f} d"
+
+
+def tokens(value: float) -> str:
+    """Return a number of tokens as budgets have it: `850tok`, `12.5ktok`, `3Mtok`."""
+    return f"{value:g}tok" if value < 1e4 else f"{value / 1e3:.3g}ktok" if value < 1e6 else f"{value / 1e6:.3g}Mtok"
+
+
+def amount(value: float) -> str:
+    """Return a number of tokens, for a column that names them: `12.5k`."""
+    return tokens(value).removesuffix("tok")
+
+
+def dollars(value: float) -> str:
+    """Return dollars, for a column that names them: `0.0123`."""
+    return f"{value:.4g}"
+
+
+def usd(value: float) -> str:
+    """Return dollars: `0.0123 USD`."""
+    return f"{dollars(value)} USD"
