@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, fields
 from datetime import datetime
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 
 Row = dict[str, Any]
+Key = tuple[str, str]
+"""Task and id of a kernel."""
 Made = TypeVar("Made")
 
 
@@ -140,40 +142,59 @@ def _found(run: Run, prefix: str, task: str) -> tuple[str, str]:
     return rows[0]["task"], kernel_id
 
 
-def _stored(run: Run, task: str, kernel_id: str) -> StoredKernel:
-    """All about a kernel, which must be there."""
-    key = {"task": task, "kernel": kernel_id}
-    (row,) = run.rows("kernels.kernel", kernel=kernel_id)
-    born = run.rows("kernels.born", **key)
-    verdict = _verdict(run, key)
-    judged = {
-        name: getattr(verdict, name, None)
-        for name in ("status", "level", "flagged", "speedup", "speedup_low", "speedup_high")
-    }
-    origin = _ancestor({**judged, **born[0]}) if born else None  # the view lineage would work the verdict out once more
-    parent = origin.parents[0] if origin and origin.parents else None
-    return StoredKernel(
-        task, kernel_id, row["operator"], row["target"], row["source"], json.loads(row["values_json"]), origin,
-        verdict, _profile(run, key), _diff(run, parent, row) if parent else "",
-    )  # fmt: skip
+def _stored(run: Run, keys: Iterable[Key]) -> dict[Key, StoredKernel]:
+    """All about kernels, by task and id; those whose files the run does not hold are left out."""
+    keys = list(keys)
+    ids = [kernel_id for _, kernel_id in keys]
+    born, profiles, metrics = (
+        _by_key(run.rows(name, kernels=ids)) for name in ("kernels.born", "kernels.profiles", "kernels.metrics")
+    )
+    verdicts = _verdicts(run, ids)
+    parents = {key: row["parents"][0] for key, (row, *_) in born.items() if row["parents"]}
+    files = {row["kernel_id"]: row for row in run.rows("kernels.files", kernels=[*ids, *parents.values()])}
+    found = {}
+    for key in keys:
+        if file := files.get(key[1]):
+            before = files.get(parents.get(key, ""))  # None where it is of another run
+            verdict = verdicts.get(key)
+            found[key] = StoredKernel(
+                key[0], key[1], file["operator"], file["target"], file["source"], json.loads(file["values_json"]),
+                _origin(born[key][0], verdict) if key in born else None, verdict,
+                _profile(profiles.get(key, []), metrics.get(key, [])), _diff(before, file) if before else "",
+            )  # fmt: skip
+    return found
 
 
-def _verdict(run: Run, key: Mapping[str, Any]) -> Verdict | None:
-    rows = run.rows("kernels.verdict", **key)
-    if not rows:
-        return None
-    (measured,) = run.rows("kernels.evaluation", evaluation=rows[0]["evaluation_id"])
+def _by_key(rows: Iterable[Row]) -> dict[Key, list[Row]]:
+    found: dict[Key, list[Row]] = {}
+    for row in rows:
+        found.setdefault((row["task"], row["kernel_id"]), []).append(row)
+    return found
+
+
+def _origin(born: Row, verdict: Verdict | None) -> Ancestor:
+    """The individual; the view lineage would work its verdict out once more."""
+    names = ("status", "level", "flagged", "speedup", "speedup_low", "speedup_high")
+    return _ancestor({name: getattr(verdict, name, None) for name in names} | born)
+
+
+def _verdicts(run: Run, ids: Sequence[str]) -> dict[Key, Verdict]:
+    rows = run.rows("kernels.verdicts", kernels=ids)
+    evaluations = [row["evaluation_id"] for row in rows]
+    measured = {row["evaluation_id"]: row for row in run.rows("kernels.measured", evaluations=evaluations)}
+    return {(row["task"], row["kernel_id"]): _verdict(row, measured[row["evaluation_id"]]) for row in rows}
+
+
+def _verdict(row: Row, measured: Row) -> Verdict:
     return _made(
-        Verdict, rows[0], message=rows[0]["message"] or "",
-        timings=tuple(_made(Timing, each) for each in measured["timings"]),
-        library_timings=tuple(map(LIBRARY_TIMING.item, measured["library_timings"])),
-        errors=tuple(_made(CheckError, each) for each in measured["errors"]),
+        Verdict, row, message=row["message"] or "",
+        timings=tuple(_made(Timing, each) for each in measured["timings"] or ()),
+        library_timings=tuple(map(LIBRARY_TIMING.item, measured["library_timings"] or ())),
+        errors=tuple(_made(CheckError, each) for each in measured["errors"] or ()),
     )  # fmt: skip
 
 
-def _profile(run: Run, key: Mapping[str, Any]) -> Profile | None:
-    rows = run.rows("kernels.profile", **key)
-    metrics = run.rows("kernels.metrics", **key)
+def _profile(rows: Sequence[Row], metrics: Sequence[Row]) -> Profile | None:
     if not rows and not metrics:
         return None
     known: Row = rows[0] if rows else {"bottleneck": None, "notes_json": "[]"}
@@ -184,13 +205,10 @@ def _profile(run: Run, key: Mapping[str, Any]) -> Profile | None:
     )
 
 
-def _diff(run: Run, parent: str, row: Row) -> str:
-    before = run.rows("kernels.kernel", kernel=parent)
-    if not before:  # of another run
-        return ""
-    old, new = (with_defaults(each["source"], json.loads(each["values_json"])) for each in (before[0], row))
-    lines = unified_diff(old.splitlines(), new.splitlines(), parent[:12], row["kernel_id"][:12], lineterm="")
-    return "\n".join(lines)
+def _diff(before: Row, row: Row) -> str:
+    old, new = (with_defaults(each["source"], json.loads(each["values_json"])) for each in (before, row))
+    name, other = (each["kernel_id"][:12] for each in (before, row))
+    return "\n".join(unified_diff(old.splitlines(), new.splitlines(), name, other, lineterm=""))
 
 
 def _ancestor(row: Mapping[str, Any]) -> Ancestor:
@@ -405,7 +423,7 @@ class Run(Several):
         """The best kernel of each task, or of those that begin with `task`; what is not confirmed counts with the
         lower end of its interval."""
         with self._one_state() as run:
-            return [_stored(run, **row) for row in run.rows("kernels.best", task=task)]
+            return [*_stored(run, _by_key(run.rows("kernels.best", task=task))).values()]
 
     def lineage(self, kernel: str, task: str = "", *, principal: bool = False) -> list[Ancestor]:
         """A kernel and all its ancestors, parents before children, or (`principal`) those along principal parents.
@@ -423,7 +441,14 @@ class Run(Several):
         Where a kernel belongs to several tasks, the first one that begins with `task` counts.
         """
         with self._one_state() as run:
-            return _stored(run, *_found(run, kernel, task))
+            key = _found(run, kernel, task)
+            return _stored(run, [key])[key]
+
+    def kernels(self, keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], StoredKernel]:
+        """All about those of these kernels, by task and id, that the run proposed or judged in their tasks."""
+        with self._one_state() as run:
+            found = _stored(run, keys)
+            return {key: kernel for key, kernel in found.items() if kernel.origin or kernel.verdict}
 
     def _one_state(self) -> AbstractContextManager[Run]:
         """The run, opened to answer several questions about one state of it."""

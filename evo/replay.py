@@ -206,9 +206,11 @@ class Replay:
 
     async def _profiled_as_then(self, row: Row) -> None:
         key = {"task": row["task"], "kernel": row["kernel_id"]}
+        metrics = self._then.rows("kernels.metrics", kernels=[row["kernel_id"]])
         rows: Rows = {
-            "profiles": self._then.rows("replay.profiles", **key), "metrics": self._then.rows("kernels.metrics", **key),
-        }  # fmt: skip
+            "profiles": self._then.rows("replay.profiles", **key),
+            "metrics": [each for each in metrics if each["task"] == row["task"]],
+        }
         if row["seq"] is not None:
             rows["profiles"] = self._history.next_profile(rows["profiles"][:1])
         await self._history.commit(rows)

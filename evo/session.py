@@ -26,7 +26,7 @@ from evo.inbox import Inbox
 from evo.rows import Journal, compact, moment
 from evo.search.driver import Search
 from evo.store import Store, StoreError
-from evo.store.reads import own_query
+from evo.store.reads import rows_of
 from evo.strategies.base import Strategy
 from evo.version import engine_version
 from evo.workers.local import LocalPool
@@ -104,7 +104,7 @@ def begun_or_resumed(config: RunConfig, folder: Path, backend: Backend) -> Itera
     """
     if any(folder.glob(f"{DATABASE}*")):
         with _opened(folder, create=False) as store:
-            if store.rows(own_query("runs.run")).num_rows:
+            if rows_of(store, "runs.run"):
                 backend.notes += _check_conditions(config, folder, backend, store)
                 yield store
                 return
@@ -164,7 +164,7 @@ def _told(folder: Path) -> int:
 
 def _resumed(folder: Path, budget: dict[str, float], on_change: Callable[[Search], None], session: Session) -> str:
     with backend_of(session.ray) as backend, _opened(folder, create=False) as store:
-        stored = store.rows(own_query("runs.run")).to_pylist()
+        stored = rows_of(store, "runs.run")
         if not stored:
             raise UserError(f"{folder}: the run was stopped before it began; start a new one")
         config = RunConfig.from_json(stored[0]["config_json"]).resolved()
@@ -180,15 +180,15 @@ def _resumed(folder: Path, budget: dict[str, float], on_change: Callable[[Search
 
 def _check_conditions(config: RunConfig, folder: Path, backend: Backend, store: Journal) -> list[str]:
     """See `evo.compatibility.check_same`."""
-    (run,) = store.rows(own_query("runs.run")).to_pylist()
+    (run,) = rows_of(store, "runs.run")
     then = Conditions(run["engine_version"], dict(json.loads(run["host_json"])), _definitions(store))
-    check_tasks(store.rows(own_query("runs.tasks")).column("task").to_pylist(), config)
+    check_tasks([row["task"] for row in rows_of(store, "runs.tasks")], config)
     return check_same(then, conditions(config, backend.gpus(config)), config, run=folder.name)
 
 
 def _definitions(store: Journal) -> dict[str, dict[str, str]] | None:
     """Those that the run began with; None: it does not say."""
-    found = store.rows(own_query("runs.event"), {"kind": DEFINITIONS}).to_pylist()
+    found = rows_of(store, "runs.event", kind=DEFINITIONS)
     return json.loads(found[0]["detail_json"]) if found else None
 
 

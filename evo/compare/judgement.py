@@ -34,7 +34,7 @@ from evo.rows import Rows
 from evo.search.verdicts import Verdicts
 from evo.session import ENDING, Backend, run_context, run_row
 from evo.store import Store
-from evo.store.reads import own_query
+from evo.store.reads import rows_of
 from evo.workers.pool import SharedPool
 from fitness.evaluation import Evaluation
 from fitness.judging.base import Anchor
@@ -288,11 +288,10 @@ def _evaluations(folder: Path, kind: str) -> _Evaluations:
     """The measurements, JUDGED or COMPARED, by task and kernel id."""
     if not (folder / FOLDER / STORE).is_dir():
         return {}
-    found = {}
-    for row in Run(folder / FOLDER / STORE).rows("kernels.measured"):
-        if row["evaluation_id"] == _name(row["task"], kind, row["kernel_id"]):
-            found[row["task"], row["kernel_id"]] = records.evaluation_from(row)
-    return found
+    with Run(folder / FOLDER / STORE) as run:
+        names = [row["evaluation_id"] for row in run.rows("cells.judgements", kind=kind)]
+        rows = run.rows("kernels.measured", evaluations=names)
+    return {(row["task"], row["kernel_id"]): records.evaluation_from(row) for row in rows}
 
 
 def _name(task: str, kind: str, kernel_id: str) -> str:
@@ -336,7 +335,7 @@ class _Judging:
     async def _all(self, pool: SharedPool, benches: Sequence[_Bench]) -> None:
         """Judge the tasks in random order, as many side by side as kernels can be timed at once."""
         config = benches[0].cell.config.resolved()
-        if not self._store.rows(own_query("runs.run")).num_rows:
+        if not rows_of(self._store, "runs.run"):
             row = run_row(config, self._folder / FOLDER, self._backend.gpus(config))
             await self._commit({"runs": [row | {"arm": None}]})
         view = pool.for_run(run_context(config, self._folder / WORK))
@@ -384,7 +383,7 @@ class _Judging:
 
     async def _operator(self, pool: SharedPool, bench: _Bench) -> Operator | None:
         """The operator with the hidden shapes that the task is judged on; None where its naive kernel is not right."""
-        for row in self._store.rows(own_query("cells.shapes"), {"task": str(bench.task)}).to_pylist():
+        for row in rows_of(self._store, "cells.shapes", task=str(bench.task)):
             place = json.loads(row["detail_json"])["folder"]
             return load(str((self._folder / place).resolve()) if place else bench.cell.path)
         fault = ""
@@ -430,7 +429,7 @@ class _Judging:
             shutil.rmtree(build, ignore_errors=True)
 
     async def _keep(self, kernel: Kernel, found: Evaluation, kind: str, more: Rows | None = None) -> None:
-        known = self._store.rows(own_query("kernels.kernel"), {"kernel": kernel.id}).num_rows
+        known = rows_of(self._store, "kernels.files", kernels=[kernel.id])
         kernels: Rows = {} if known else {"kernels": [records.kernel_row(kernel)]}
         name = _name(found.task, kind, kernel.id)
         rows = records.evaluation_rows(found, evaluation_id=name, request_id=None, at=time.time())

@@ -183,8 +183,9 @@ class Studio:
             source = with_defaults(kernel.source, kernel.values)
             text = f"CHANGE: {handed.change}\n\n```cpp\n{source}\n```\n"
             return await self._tell({"custom_id": key, "content": text, "author": self._author}, key)
-        known = await self._rows("kernels.born_of", task=str(self.task), kernels=list(handed.bases))
-        parents = tuple(name for name in handed.bases if {"kernel_id": name} in known)
+        born = await self._rows("kernels.born", kernels=list(handed.bases))
+        known = {row["kernel_id"] for row in born if row["task"] == str(self.task)}
+        parents = tuple(name for name in handed.bases if name in known)
         guest = Invitation(kernel.source, self._author, str(self.task), parents[:1], kernel.values, handed.change)
         return await self._tell(json.loads(guest.to_line()), kernel.id)
 
@@ -233,7 +234,7 @@ class Studio:
         rows = self._run.rows("kernels.judged", task=str(self.task), prefix=kernel_id)
         if len(rows) != 1:
             return None
-        (judged,) = self._run.rows("kernels.evaluation", evaluation=rows[0]["evaluation_id"])
+        (judged,) = self._run.rows("kernels.measured", evaluations=[rows[0]["evaluation_id"]])
         evaluation = records.evaluation_from(judged)
         level = standing(evaluation.level.value, flags(evaluation.facts))
         text = f"Kernel {evaluation.kernel_id[:12]}, {level}: {verdict(evaluation)}"

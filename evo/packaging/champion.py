@@ -195,7 +195,7 @@ class _Judge:
         path = operator.folder / CHAMPIONS / current.file
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         standing_id = Kernel(operator.name, task.target, text).id
-        if not self.run.rows("kernels.born", task=str(task), kernel=standing_id):
+        if not any(row["task"] == str(task) for row in self.run.rows("kernels.born", kernels=[standing_id])):
             begun = self.config.get("ancestor_files", {}).get(str(task), ())
             raise _Stays(
                 f"{current.file}, an ancestor, was not judged in its time: evo resume {self.run.folder} --budget MORE"

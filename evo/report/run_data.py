@@ -96,7 +96,7 @@ def material(run: Run) -> Material:
         row = run.row
         lineages = [*_lineages(run, answers["report.standings"])]
         wanted = [*dict.fromkeys(_wanted(lineages, answers["report.elites"]))]
-        kernels = dict(_kernels(run, wanted[:MOST_KERNELS]))
+        kernels = run.kernels(wanted[:MOST_KERNELS])
         return Material(
             str(run.folder), is_running, row, json.loads(row["config_json"]) if row else {}, open_questions(run),
             answers, lineages, kernels, len(wanted) - len(kernels), _calls(run, kernels),
@@ -131,16 +131,6 @@ def _wanted(lineages: Sequence[Descent], elites: Sequence[Row]) -> Iterator[tupl
                 ancestor = each.path[-1 - distance]
                 yield ancestor.task, ancestor.kernel_id
     yield from ((row["task"], row["kernel_id"]) for row in elites)
-
-
-def _kernels(run: Run, wanted: Iterable[tuple[str, str]]) -> Iterator[tuple[tuple[str, str], StoredKernel]]:
-    for task, kernel_id in wanted:
-        try:
-            found = run.kernel(kernel_id, task)
-        except UserError:  # of another run: a port's parent
-            continue
-        if found.task == task:
-            yield (task, kernel_id), found
 
 
 def _calls(run: Run, kernels: Iterable[tuple[str, str]]) -> dict[tuple[str, str], list[Row]]:

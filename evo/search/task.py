@@ -313,7 +313,7 @@ class Parents:
         return cast(list[dict[str, Any]], self._store.rows(sql, parameters).to_pylist())
 
     def _stored(self, kernel_id: str, evaluation_id: str) -> Parent:
-        (row,) = rows_of(self._store, "kernels.kernel", kernel=kernel_id)
+        row, *_ = rows_of(self._store, "kernels.files", kernels=[kernel_id])
         kernel = records.kernel_from(row)
         if not evaluation_id:
             return Parent(kernel)

@@ -261,7 +261,7 @@ class Workbench:
         rows = await self._rows("kernels.judged", task=str(self.task), prefix=kernel.id)
         if not rows:
             return None
-        (judged,) = await self._rows("kernels.evaluation", evaluation=rows[0]["evaluation_id"])
+        (judged,) = await self._rows("kernels.measured", evaluations=[rows[0]["evaluation_id"]])
         return records.evaluation_from(judged)
 
     async def _rows(self, query: str, **params: Any) -> list[Row]:

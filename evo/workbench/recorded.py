@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from evo import rows as records
 from evo.rows import Journal, Row, Rows, compact, moment
-from evo.store.reads import own_query
+from evo.store.reads import rows_of
 from evo.workbench.bench import Read, Workbench
 from fitness.evaluation import Level
 from mutators.base import Request
@@ -130,12 +130,12 @@ def stored_result(read: Read, tool_key: str) -> Result | None:
         return None
     row, kernel, evaluation = found[0], None, None
     if row["kernel_id"]:
-        kernels = read("kernels.kernel", kernel=row["kernel_id"])
+        kernels = read("kernels.files", kernels=[row["kernel_id"]])
         if not kernels:  # it was on its way into the store with another request's, which the end of a process cut off
             return None
         kernel = records.kernel_from(kernels[0])
     if row["evaluation_id"]:
-        (judged,) = read("kernels.evaluation", evaluation=row["evaluation_id"])
+        (judged,) = read("kernels.measured", evaluations=[row["evaluation_id"]])
         evaluation = records.evaluation_from(judged)
     return Result(
         row["text"], row["failed"], kernel, tuple(row["bases"] or ()), row["change"] or "", evaluation,
@@ -147,7 +147,7 @@ def rows_of_use(read: Read, tool_key: str, kernel_rows: Callable[[Kernel], Rows]
     """Return all rows of a stored use, for another store."""
     rows: Rows = {"tool_calls": read("bench.use", key=tool_key)}
     for row in rows["tool_calls"]:
-        for kernel in read("kernels.kernel", kernel=row["kernel_id"]):
+        for kernel in read("kernels.files", kernels=[row["kernel_id"]]):
             rows = records.join(rows, kernel_rows(records.kernel_from(kernel)))
         if row["evaluation_id"]:
             rows = records.join(rows, rows_of_evaluation(read, row["evaluation_id"]))
@@ -156,8 +156,8 @@ def rows_of_use(read: Read, tool_key: str, kernel_rows: Callable[[Kernel], Rows]
 
 def rows_of_evaluation(read: Read, evaluation_id: str, **changed: Any) -> Rows:
     """Return all rows of an evaluation, for another store, in which some columns of it are `changed`."""
-    (judged,) = read("kernels.evaluation", evaluation=evaluation_id)
-    measured = {table: judged.pop(table) for table in records.MEASURED}
+    (judged,) = read("kernels.measured", evaluations=[evaluation_id])
+    measured = {table: judged.pop(table) or [] for table in records.MEASURED}
     return {"evaluations": [judged | changed], **measured}
 
 
@@ -190,4 +190,4 @@ class StoredToolCalls:
 
     def read(self, query: str, **params: Any) -> list[Row]:
         """Return rows of a query of `evo.store.reads` to the run's store."""
-        return cast(list[Row], self._store.rows(own_query(query), params).to_pylist())
+        return rows_of(self._store, query, **params)

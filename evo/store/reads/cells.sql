@@ -10,6 +10,10 @@ select * exclude (task) from used
 select seq, evaluations, trials, calls, tokens, cost_usd, evaluator_s, elapsed_s, best_log_speedup
 from curve where best_log_speedup is not null order by seq
 
+-- [judgements]
+-- The measurements of one kind.
+select evaluation_id from evaluations where evaluation_id = task || '/' || $kind || '/' || kernel_id
+
 -- [shapes]
 -- With which hidden shapes a task is judged.
 select detail_json from events where kind = 'hidden_shapes' and task = $task

@@ -28,14 +28,15 @@ where kind in ('stalled', 'restart', 'worker_lost') and epoch(created_at) > $sin
 
 -- [use]
 -- What a run used and came to.
+with leaders as materialized (from best), spent as materialized (from used)
 select
     (select strftime(min(created_at) at time zone 'UTC', '%Y-%m-%dT%H:%M:%SZ') from runs) as began,
     (select config_json from runs limit 1) as config_json,
     (select list(distinct task) from asks) as tasks,
-    (select count(*) from best where log_speedup > 0 and level = 'confirmed') as improved,
-    (select max(speedup) from best) as speedup,
-    (select arg_max(task, speedup) from best) as best_task,
+    (select count(*) from leaders where log_speedup > 0 and level = 'confirmed') as improved,
+    (select max(speedup) from leaders) as speedup,
+    (select arg_max(task, speedup) from leaders) as best_task,
     (select coalesce(sum(took_s), 0) from sessions) as wall_s,
-    (select coalesce(sum(evaluations), 0) from used) as evaluations,
-    (select coalesce(sum(tokens_in + tokens_out), 0) from used) as tokens,
-    (select coalesce(sum(cost_usd), 0) from used) as cost_usd
+    (select coalesce(sum(evaluations), 0) from spent) as evaluations,
+    (select coalesce(sum(tokens_in + tokens_out), 0) from spent) as tokens,
+    (select coalesce(sum(cost_usd), 0) from spent) as cost_usd

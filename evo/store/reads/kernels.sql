@@ -10,50 +10,44 @@ select task from (
     select task, created_at from tool_calls where kernel_id = $kernel
 ) where starts_with(task, $task) order by created_at limit 1
 
--- [kernel]
-from kernels where kernel_id = $kernel limit 1
+-- [files]
+from kernels where kernel_id in $kernels
 
 -- [born]
-from individuals where task = $task and kernel_id = $kernel
+from individuals where kernel_id in $kernels
 
--- [verdict]
-from verdicts where task = $task and kernel_id = $kernel
+-- [verdicts]
+from verdicts where kernel_id in $kernels
+
+-- [profiles]
+from profiles where kernel_id in $kernels and failure is null order by rowid
+
+-- [metrics]
+from metrics where kernel_id in $kernels order by rowid
 
 -- [measured]
 -- Evaluations with all that was measured of each.
-select e.*,
-    coalesce((select list(t order by t.rowid) from timings t where t.evaluation_id = e.evaluation_id), []) as timings,
-    coalesce((
-        select list(l order by l.rowid) from library_timings l where l.evaluation_id = e.evaluation_id
-    ), []) as library_timings,
-    coalesce((select list(r order by r.rowid) from errors r where r.evaluation_id = e.evaluation_id), []) as errors
-from evaluations e
-
--- [evaluation]
--- The same of one. Its id is named four times, as DuckDB would work out the lists of all evaluations for a join.
-select e.*,
-    (select coalesce(list(t order by t.rowid), []) from timings t where evaluation_id = $evaluation) as timings,
-    (
-        select coalesce(list(l order by l.rowid), []) from library_timings l where evaluation_id = $evaluation
-    ) as library_timings,
-    (select coalesce(list(r order by r.rowid), []) from errors r where evaluation_id = $evaluation) as errors
-from evaluations e where evaluation_id = $evaluation
+with t as (
+    select evaluation_id, list(t order by rowid) as timings
+    from timings t where evaluation_id in $evaluations group by evaluation_id
+),
+l as (
+    select evaluation_id, list(l order by rowid) as library_timings
+    from library_timings l where evaluation_id in $evaluations group by evaluation_id
+),
+r as (
+    select evaluation_id, list(r order by rowid) as errors
+    from errors r where evaluation_id in $evaluations group by evaluation_id
+)
+from evaluations left join t using (evaluation_id) left join l using (evaluation_id) left join r using (evaluation_id)
+where evaluation_id in $evaluations
 
 -- [judged]
 -- The verdict that counts on the kernels whose ids begin so.
 select evaluation_id from verdicts where task = $task and starts_with(kernel_id, $prefix) limit 2
 
--- [profile]
-from profiles where task = $task and kernel_id = $kernel and failure is null order by rowid
-
--- [metrics]
-from metrics where task = $task and kernel_id = $kernel order by rowid
-
 -- [ancestors]
 from ancestors($task, $kernel) order by generation, created_at
-
--- [born_of]
-select kernel_id from individuals where task = $task and kernel_id in $kernels
 
 -- [born_like]
 select kernel_id from individuals where task = $task and starts_with(kernel_id, $prefix)

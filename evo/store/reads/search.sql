@@ -31,17 +31,7 @@ from (
 select kernel_id from kernels
 
 -- [sessions]
--- When each session began.
-select epoch(created_at) as moment from events where kind = 'session' order by moment
-
--- [signs]
--- When a driver gave a sign of life.
-select epoch(created_at) as moment from events
-union all
-select epoch(created_at) from asks
-union all
-select epoch(created_at) from tells
-order by moment
+select took_s from sessions
 
 -- [evaluation]
 select * from evaluations where evaluation_id = $evaluation order by rowid
