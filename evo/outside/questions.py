@@ -98,7 +98,7 @@ class Desk:
         self._author = author
         self._tasks = [task for _, task in config_of(folder).tasks()]
         self._run = Run(folder)
-        self._asked: set[str] = {row["cache_key"] for row in self._run.rows("outside.asked")}
+        self._asked: set[str] = {row["cache_key"] for row in self._run.rows("calls.asked_outside")}
         self._answered = {row["cache_key"] for row in self._run.rows("outside.answered")}
         self._told = _answered_in(Inbox(folder))
 

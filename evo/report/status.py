@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
 
 from evo.api import Row, Run
 from evo.individual import NO_CHILD, new_programs
@@ -174,27 +173,8 @@ class Outage:
 
 def model_costs(run: Run) -> ModelCosts | None:
     """The cost of a run's language models; None where none was called."""
-    models = run.rows("status.cost")
-    if not models:
-        return None
-
-    def total(name: str) -> Any:
-        """The sum over the models."""
-        return sum(model[name] for model in models)
-
-    return ModelCosts(
-        calls=total("calls"),
-        failed=total("failed_calls"),
-        tokens_in=total("tokens_in"),
-        tokens_out=total("tokens_out"),
-        cost_usd=total("cost_usd"),
-        lost_tokens=total("lost_tokens"),
-        lost_usd=total("lost_usd"),
-        likely_lost_tokens=total("likely_lost_tokens"),
-        likely_lost_usd=total("likely_lost_usd"),
-        doubted=total("doubted_calls"),
-        out=outages(run),
-    )
+    (row,) = run.rows("status.cost")
+    return ModelCosts(**row, out=outages(run)) if row["calls"] else None
 
 
 def outages(run: Run) -> tuple[Outage, ...]:

@@ -3,10 +3,6 @@
 select cache_key, request_id, role, model, messages_json from questions order by
 row_number() over (partition by split_part(request_id, '#', 1) order by created_at), created_at, cache_key
 
--- [asked]
--- Every question to the outside.
-select cache_key from llm_sent where messages_json is not null
-
 -- [answered]
 select cache_key from llm_calls
 

@@ -18,6 +18,12 @@ group by task order by task
 select task, status, count(*) as n from tells group by task, status order by n desc, status
 
 -- [cost]
+-- Of all models together.
+select
+    sum(calls)::bigint as calls, sum(failed_calls)::bigint as failed, sum(doubted_calls)::bigint as doubted,
+    sum(tokens_in)::bigint as tokens_in, sum(tokens_out)::bigint as tokens_out, sum(cost_usd) as cost_usd,
+    sum(lost_tokens)::bigint as lost_tokens, sum(lost_usd) as lost_usd,
+    sum(likely_lost_tokens)::bigint as likely_lost_tokens, sum(likely_lost_usd) as likely_lost_usd
 from cost
 
 -- [outages]
