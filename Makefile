@@ -28,6 +28,7 @@ lint: $(VENV)/.installed-test
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is older than 3.11; try: make PYTHON=python3.12 ..."; exit 1; }
 	@command -v g++ >/dev/null || { echo "g++ is missing; install it first (Debian, Ubuntu: apt-get install g++)"; exit 1; }
+	@echo "Installing into $(VENV), which takes some minutes."
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
 	touch $@

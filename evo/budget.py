@@ -12,14 +12,18 @@ from mutators.llm.spending import Spending
 from operators.errors import UserError
 
 UNITS = {
-    "s": ("wall_s", 1.0), "min": ("wall_s", 60.0), "h": ("wall_s", 3600.0),
+    "s": ("wall_s", 1.0), "m": ("wall_s", 60.0), "min": ("wall_s", 60.0), "h": ("wall_s", 3600.0),
     "eval": ("evaluations", 1.0), "evals": ("evaluations", 1.0),
     "call": ("calls", 1.0), "calls": ("calls", 1.0), "usd": ("cost_usd", 1.0),
     "tok": ("tokens", 1.0), "ktok": ("tokens", 1e3), "Mtok": ("tokens", 1e6),
     "gpus": ("gpu_s", 1.0), "gpuh": ("gpu_s", 3600.0),
 }  # fmt: skip
 MOST = 1e15
-EXAMPLES = "60s, 10min, 8h, 500evals, 200calls, 5usd, 2Mtok, 4gpuh"
+AMOUNT = r"([0-9]+(?:\.[0-9]+)?)([A-Za-z]+)"
+"""A number and its unit."""
+EXAMPLES = "60s, 10min, 1h30m, 500evals, 200calls, 5usd, 2Mtok, 4gpuh"
+OF_MODELS = ("calls", "tokens", "cost_usd")
+"""Kinds that only language models spend."""
 
 
 KINDS = ("wall_s", "evaluations", "calls", "tokens", "cost_usd", "evaluator_s", "gpu_s")
@@ -29,16 +33,19 @@ evaluators were at what was asked for; `gpu_s` the same on GPUs."""
 
 
 def parse_limits(texts: tuple[str, ...] | list[str]) -> dict[str, float]:
-    """`["8h", "500evals"]` as amounts by kind. Raises UserError with examples."""
+    """`["1h30m", "500evals"]` as amounts by kind. Raises UserError with examples."""
     limits: dict[str, float] = {}
     for text in texts:
-        match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([A-Za-z]+)", text.strip())
-        if not match or match[2] not in UNITS or not 0 < float(match[1]) < MOST:
+        parts = re.findall(AMOUNT, text) if re.fullmatch(rf"(?:{AMOUNT})+", text.strip()) else []
+        kinds = {UNITS[unit][0] for _, unit in parts if unit in UNITS}
+        amount = sum(float(number) * UNITS[unit][1] for number, unit in parts if unit in UNITS)
+        known = all(unit in UNITS for _, unit in parts)
+        if len(kinds) != 1 or not known or not 0 < amount < MOST:
             raise UserError(f"--budget {text}: write a number and a unit, such as {EXAMPLES}")
-        kind, factor = UNITS[match[2]]
+        (kind,) = kinds
         if kind in limits:
             raise UserError(f"--budget {text}: there is already a limit on {kind}")
-        limits[kind] = float(match[1]) * factor
+        limits[kind] = amount
     return limits
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from evo.budget import KINDS
+from evo.budget import KINDS, OF_MODELS
 from evo.strategies.base import StrategyContext
 from evo.strategies.tuning import Tuned
 from fitness.judging.base import DeviceInfo
@@ -129,6 +129,7 @@ class RunConfig(BaseModel):
         check_target(self.target)
         if len(set(self.operators)) < len(self.operators):
             raise UserError("an operator is named twice; name each once")
+        self.check_budget()
         filled: dict[str, Any] = {"workload_set": self.workload_set or DEFAULT_SETS[self.target]}
         if self.device is None:
             filled["device"] = (measured_device if self.llm else device_info)(self.target, threads=self.threads)
@@ -146,6 +147,15 @@ class RunConfig(BaseModel):
                 raise UserError(f"{operator.folder}: reference.py is missing; it defines reference(...) in fp64 torch")
             config.make_strategy(operator, task)
         return config
+
+    def check_budget(self) -> None:
+        """Raise UserError for a limit that nothing in this run can reach; arms of a comparison share theirs."""
+        if self.cell is not None:
+            return
+        if self.llm is None and (idle := next((kind for kind in OF_MODELS if kind in self.budget), "")):
+            raise UserError(f"a budget of {idle} limits nothing where no model is asked; leave it out, or add --llm")
+        if self.target != "cuda" and "gpu_s" in self.budget:
+            raise UserError(f"a budget of gpu_s limits nothing on {self.target}; leave it out, or add --target cuda")
 
     def _learnt(self) -> tuple[Attempt, ...]:
         from evo.lessons import earlier

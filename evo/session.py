@@ -173,6 +173,7 @@ def _resumed(folder: Path, budget: dict[str, float], on_change: Callable[[Search
         backend.notes += _check_conditions(config, folder, backend, store)
         if budget:
             config = config.model_copy(update={"budget": {**config.budget, **budget}})
+            config.check_budget()
         with suppress(FileNotFoundError):
             os.utime(folder / CONFIG)
         return asyncio.run(backend.run(_search(config, folder, backend, nullcontext(store), on_change, session)))

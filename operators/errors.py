@@ -79,13 +79,23 @@ class PlanError(UserError):
         super().__init__(f"{where}: {message}" if where else message)
 
 
+MOST_NAMES, NEAREST = 24, 5
+"""Of more known names than the first no more than the second are told."""
+
+
 def unknown(kind: str, name: str, known: Collection[str]) -> str:
-    """One phrase for a name that does not exist, with the nearest of the known ones, or all of them.
+    """One phrase for a name that does not exist, with the nearest of the known ones, or all of a few.
 
     `kind` is what the name should be the name of: "strategy", "tunable".
     """
     near = get_close_matches(name[:60], known, n=1)
-    hint = f"did you mean `{near[0]}`?" if near else f"allowed are {', '.join(sorted(known)) or 'none'}"
+    if near:
+        hint = f"did you mean `{near[0]}`?"
+    elif len(known) > MOST_NAMES:
+        nearest = get_close_matches(name[:60], known, n=NEAREST, cutoff=0.0)
+        hint = f"the nearest of {len(known)} are {', '.join(nearest)}"
+    else:
+        hint = f"allowed are {', '.join(sorted(known)) or 'none'}"
     return f"unknown {kind} {quote(name, 60)}; {hint}"
 
 

@@ -153,7 +153,8 @@ def mcp(
     except ModuleNotFoundError as error:
         if error.name not in ("mcp", "mcp_types"):
             raise
-        raise UserError("evo mcp needs the package mcp: pip install -c constraints.txt 'kernel-evo[mcp]'") from None
+        install = "pip install -c constraints.txt -e '.[mcp]'"
+        raise UserError(f"evo mcp needs the package mcp; in the project's folder: {install}") from None
     asyncio.run(serve(find_run(runs, run), task=task, author=author or login(), search=words if go else None))
 
 

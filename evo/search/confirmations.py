@@ -28,7 +28,7 @@ LEAST_OF_EXPECTED = 0.5
 NAMED = 3
 """Operators that are named of those whose leaders are confirmed side by side."""
 ATTEMPTS = 5
-"""Number of a task's leaders that may fail their confirmation before the run ends without a confirmed best."""
+"""Number of a task's leaders that may fail their confirmation before a search ends without a confirmed best."""
 
 
 class Confirmations:
@@ -91,19 +91,20 @@ class Confirmations:
         waiting = f", {len(self._queue)} more to come" if self._queue else ""
         return f"confirming {', '.join(self._running[:NAMED])}{others}{waiting}"
 
-    async def confirm_leaders(self, place: str) -> None:
+    async def confirm_leaders(self, place: str, *, attempts: float = ATTEMPTS) -> None:
         """Give each task's leader a confirmation if it has none and there is time for one; on all devices at once.
 
-        `place` tells these confirmations from those of other sessions.
+        `place` tells these confirmations from those of other sessions. A leader that fails loses its place, and the
+        next one is confirmed: `attempts` of each task at most.
         """
         leaders = {row["task"]: row for row in self._leaders() if row["level"] != Level.CONFIRMED.value}
         found = [(state, leaders[str(state.task)]) for state in self._states.values() if str(state.task) in leaders]
         # The naive kernel comes after every other one, even one that is slower than it.
         found.sort(key=lambda each: (each[1]["kernel_id"] == each[0].baseline.id, -each[1]["log_speedup"]))
         self._queue.extend((state, 0) for state, _ in found)
-        await asyncio.gather(*(self._work(place) for _ in range(self._pool.judges)))
+        await asyncio.gather(*(self._work(place, attempts) for _ in range(self._pool.judges)))
 
-    async def _work(self, place: str) -> None:
+    async def _work(self, place: str, attempts: float) -> None:
         """Confirm one leader after the other, until no task waits that there may be time for."""
         while self._queue:
             state, attempt = self._next()
@@ -112,7 +113,7 @@ class Confirmations:
             name = state.task.operator
             self._running.append(name)
             try:
-                if await self._confirm_leader(state, f"{place}.{attempt}") and attempt + 1 < ATTEMPTS:
+                if await self._confirm_leader(state, f"{place}.{attempt}") and attempt + 1 < attempts:
                     self._queue.append((state, attempt + 1))  # after those of other tasks
             except OperatorError as error:
                 await self._history.fail(state, str(error))

@@ -16,6 +16,7 @@ from evo import rows as records
 from evo.budget import CLOSING_S, Budget, Patience, RunClock
 from evo.config import RunConfig
 from evo.rows import Journal, Rows
+from evo.search.confirmations import ATTEMPTS
 from evo.search.evaluator import Evaluator
 from evo.search.execution import Execution, RunBenches
 from evo.search.history import Done, History
@@ -213,7 +214,8 @@ class Search:
     async def _confirm(self) -> None:
         """Confirm the leaders, as far as there is time; what takes longer than the limit allows is given up."""
         confirmations, flight = self.evaluator.confirmations, self.scheduler.flight
-        confirming = asyncio.ensure_future(confirmations.confirm_leaders(str(self.history.seq)))
+        attempts = math.inf if self._only_confirm else ATTEMPTS  # who asks for that alone has the time
+        confirming = asyncio.ensure_future(confirmations.confirm_leaders(str(self.history.seq), attempts=attempts))
         flight.add(confirming)
         while confirming in flight.tasks:
             self.scheduler.look()

@@ -354,9 +354,12 @@ class Soak:
         self._begin(["resume", str(self.balance.folder), *self.options])
 
     def await_progress(self, told: int, limit_s: float) -> float | None:
-        """Seconds until more than so many requests are finished; None: that does not come. Sessions that end go on."""
+        """Seconds until more than so many requests are finished; None: that does not come. Sessions that end go on.
+
+        While leaders are confirmed, or are about to be, that takes CONFIRMS_S at most.
+        """
         began = time.monotonic()
-        while time.monotonic() < began + limit_s:
+        while (waited_s := time.monotonic() - began) < limit_s or (waited_s < CONFIRMS_S and self.confirms):
             if self.told() > told:
                 return time.monotonic() - began
             if self.process.poll() is not None:
@@ -381,7 +384,7 @@ class Soak:
                 moved_s = held_s
             time.sleep(0.25)
         undo()
-        came, took, limit_s = "goes on", None, CONFIRMS_S if self.confirms else STUCK_S
+        came, took, limit_s = "goes on", None, STUCK_S
         if fault.ends:
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(timeout=90.0)  # answers that are paid are waited for

@@ -5,24 +5,31 @@ from __future__ import annotations
 import pytest
 
 from evo.budget import Budget, parse_limits
+from evo.config import RunConfig
 from operators.errors import UserError
 
 
 def test_limits_are_read_in_their_units() -> None:
-    assert parse_limits(["8h", "500evals", "9calls", "2.5usd", "2Mtok", "1gpuh"]) == {
-        "wall_s": 28800, "evaluations": 500, "calls": 9, "cost_usd": 2.5, "tokens": 2e6, "gpu_s": 3600,
+    assert parse_limits(["1h30m", "500evals", "9calls", "2.5usd", "2Mtok", "1gpuh"]) == {
+        "wall_s": 5400, "evaluations": 500, "calls": 9, "cost_usd": 2.5, "tokens": 2e6, "gpu_s": 3600,
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("text", ["", "60", "s", "-5s", "0s", "60 s x", "5days", "1e3s", "nanh"])
+@pytest.mark.parametrize("text", ["", "60", "s", "-5s", "0s", "60 s x", "5days", "1e3s", "nanh", "1h5usd", "1h30"])
 def test_what_cannot_be_read_is_refused_with_examples(text: str) -> None:
-    with pytest.raises(UserError, match=r"such as 60s, 10min, 8h"):
+    with pytest.raises(UserError, match=r"such as 60s, 10min, 1h30m"):
         parse_limits([text])
 
 
 def test_two_limits_of_one_kind_are_refused() -> None:
     with pytest.raises(UserError, match="already a limit on wall_s"):
         parse_limits(["60s", "1h"])
+
+
+@pytest.mark.parametrize("kind", ["calls", "tokens", "cost_usd", "gpu_s"])
+def test_a_limit_that_nothing_can_reach_is_refused(kind: str) -> None:
+    with pytest.raises(UserError, match=f"a budget of {kind} limits nothing .*; leave it out, or add --"):
+        RunConfig(operators=["softmax"], budget={kind: 5.0}).resolved()
 
 
 def test_the_first_limit_reached_is_named() -> None:

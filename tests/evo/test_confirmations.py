@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -104,9 +105,9 @@ class Bench:
         """No operator is at fault here."""
         raise AssertionError(fault)
 
-    def end(self) -> list[str]:
+    def end(self, **options: float) -> list[str]:
         """The end of a run: whose leaders were confirmed."""
-        asyncio.run(self.confirmations.confirm_leaders("1"))
+        asyncio.run(self.confirmations.confirm_leaders("1", **options))
         return self.order
 
 
@@ -167,6 +168,11 @@ def test_the_next_one_in_the_lead_waits_until_other_tasks_had_their_turn() -> No
     assert bench.end() == ["a", "b", "a", "a"]
     hopeless = Bench({"a": 1.0}, {"a": 2.0}, claims={"a": 99})
     assert hopeless.end() == ["a"] * ATTEMPTS
+
+
+def test_who_asks_for_nothing_else_has_leaders_confirmed_until_one_passes() -> None:
+    bench = Bench({"a": 1.0}, {"a": 2.0}, claims={"a": 3 * ATTEMPTS})
+    assert bench.end(attempts=math.inf) == ["a"] * (3 * ATTEMPTS + 1)
 
 
 def test_what_is_expected_is_learnt_from_all_that_was_seen() -> None:
