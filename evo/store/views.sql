@@ -130,14 +130,14 @@ beside AS (
     GROUP BY evaluation_id
 )
 SELECT
-    b.task, b.kernel_id, b.level, b.flagged, best_us * b.speedup AS baseline_us, best_us, b.speedup, b.speedup_low,
-    b.speedup_high, best_us * exp(l.log_ratio) AS library_us, exp(l.log_ratio) AS against_library,
+    b.task, b.kernel_id, b.level, b.flagged, best_us * b.speedup AS baseline_us, best_us, exp(b.stands_at) AS best_speedup,
+    b.speedup, b.speedup_low, b.speedup_high, best_us * exp(l.log_ratio) AS library_us, exp(l.log_ratio) AS against_library,
     exp(l.log_ratio - 1.96 * l.se) AS against_library_low, exp(l.log_ratio + 1.96 * l.se) AS against_library_high,
     l.calls, b.mutator, b.model, b.evaluation_id
 FROM best AS b
 LEFT JOIN timed USING (evaluation_id)
 LEFT JOIN beside AS l USING (evaluation_id);
-COMMENT ON VIEW standings IS 'Per task its best kernel with figures of one measurement, means over workloads: baseline_us / best_us is the speedup, and library_us / best_us is against_library, NULL where there is no library or the best is not confirmed.';
+COMMENT ON VIEW standings IS 'Per task its best kernel with figures of one measurement, means over workloads: baseline_us / best_us is the speedup, best_speedup what of it is certain, and library_us / best_us is against_library, NULL where there is no library or the best is not confirmed.';
 
 CREATE VIEW progress AS
 WITH started AS (
