@@ -80,7 +80,7 @@ class PlanError(UserError):
 
 
 MOST_NAMES, NEAREST = 24, 5
-"""Of more known names than the first no more than the second are told."""
+"""Number of known names that are all told, and number of the nearest ones that are told of more."""
 
 
 def unknown(kind: str, name: str, known: Collection[str]) -> str:

@@ -151,6 +151,8 @@ class CellWinner:
     log_speedup: float
     """ln(naive time / its time)."""
     log_speedup_se: float
+    stands_at: float
+    """The log speedup that is certain of it; see the view `best`."""
     mutator: str
     model: str
     description: str
@@ -197,6 +199,7 @@ class Point:
     elapsed_s: float
     """Since the cell was begun, pauses included."""
     best_log_speedup: float
+    """What the leader certainly had by then, with hindsight; see the view `curve`."""
 
 
 @dataclass(frozen=True)
@@ -284,7 +287,7 @@ def _winner(row: dict[str, Any]) -> CellWinner:
     named = {name: row[name] or "" for name in ("mutator", "model", "description", "request_id")}
     return CellWinner(
         records.kernel_from(row), row["level"], row["flagged"] or "", row["log_speedup"], row["log_speedup_se"] or 0.0,
-        evaluation_id=row["evaluation_id"], **named,
+        row["stands_at"], evaluation_id=row["evaluation_id"], **named,
     )  # fmt: skip
 
 

@@ -89,12 +89,12 @@ CELL = 34
 
 
 def progress_figure(task: str, leaders: Rows, end: Mapping[str, Any], against: str) -> Figure:
-    """The best speedup so far of one task, with the interval of each leader's verdict; `end` is where it stopped."""
+    """The certain speedup so far of one task, with each leader's estimate and interval; `end` is where it stopped."""
     rows = [
-        {"at": row[against], "speedup": row["best_speedup"], **_ends(row)}
+        {"at": row[against], "speedup": row["best_speedup"], "estimate": row["speedup"], **_ends(row)}
         for row in (*leaders, {**leaders[-1], against: end[against]})
     ]
-    values = [row[name] for row in rows for name in ("speedup", "low", "high") if row[name]]
+    values = [row[name] for row in rows for name in ("speedup", "estimate", "low", "high") if row[name]]
     low, high = min([1.0, *values]), max([1.0, *values])
     room = max((high / low) ** 0.05, 1.02)
     up = {"type": "quantitative", "scale": {"type": "log", "domain": [low / room, high * room]}, "axis": TIMES}
@@ -112,33 +112,33 @@ def progress_figure(task: str, leaders: Rows, end: Mapping[str, Any], against: s
         },
         {
             "mark": {"type": "point", "filled": True, "size": 24, "opacity": 1, "color": colour(0)},
-            "encoding": {"x": x, "y": {**up, "field": "speedup", "title": "speedup over naive"}},
+            "encoding": {"x": x, "y": {**up, "field": "estimate", "title": "speedup over naive"}},
         },
     ])  # fmt: skip
     return Figure(
         f"{task} by {ACROSS[against]}",
-        f"Best speedup so far of {task}: {ratio(rows[-1]['speedup'])} after {len(leaders)} leaders.", spec,
+        f"Certain speedup so far of {task}: {ratio(rows[-1]['speedup'])} after {len(leaders)} leaders.", spec,
     )  # fmt: skip
 
 
 def _ends(row: Mapping[str, Any]) -> dict[str, float | None]:
     """The ends of its interval; the figure shows no more than 100 times around the speedup."""
-    low, high, speedup = row["speedup_low"], row["speedup_high"], row["best_speedup"]
+    low, high, speedup = row["speedup_low"], row["speedup_high"], row["speedup"]
     if low is None or high is None:
         return {"low": None, "high": None}
     return {"low": max(low, speedup / 100), "high": min(high, speedup * 100)}
 
 
 def map_figure(task: str, elites: Rows) -> Figure:
-    """The archive of one task: its cells, each with its best speedup; the stronger the colour, the faster."""
-    logs = [math.log(row["speedup"]) for row in elites]
+    """The archive of one task: its cells, each with its certain speedup; the stronger the colour, the faster."""
+    logs = [math.log(row["best_speedup"]) for row in elites]
     low, span = min(logs), (max(logs) - min(logs)) or 1.0
     rows = []
     for row, log in zip(elites, logs, strict=True):
         first, _, rest = row["cell"].partition("/")
         rows.append({
             "across": first, "down": rest or "-", "shade": 0.08 + 0.4 * (log - low) / span,
-            "told": ratio(row["speedup"]),
+            "told": ratio(row["best_speedup"]),
         })  # fmt: skip
     x = {"field": "across", "type": "nominal", "title": None, "axis": {"orient": "top", "labelAngle": 0}}
     y = {"field": "down", "type": "nominal", "title": None}
@@ -150,7 +150,7 @@ def map_figure(task: str, elites: Rows) -> Figure:
         {"mark": {"type": "text", "color": "var(--ink)"}, "encoding": {"x": x, "y": y, "text": {"field": "told"}}},
     ])  # fmt: skip
     return Figure(
-        task, f"{len(rows)} cells of {task}; their speedups are in the table below.",
+        task, f"{len(rows)} cells of {task}; their certain speedups; estimates are in the table below.",
         spec | {"height": CELL * len({row["down"] for row in rows}), "width": WIDTH - 100},
     )  # fmt: skip
 

@@ -208,7 +208,7 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
         return "", row["run"], "", f"{UNREADABLE}: {row['reason']}", "-", "", ""
     began = (row["began"] or "")[:16].replace("T", " ")
     return (
-        began, row["run"], _tasks(row["tasks"]), row["state"], ratio(row["speedup"]), row["best_task"] or "",
+        began, row["run"], _tasks(row["tasks"]), row["state"], ratio(row["best_speedup"]), row["best_task"] or "",
         used(row["used"], row["budget"]),
     )  # fmt: skip
 

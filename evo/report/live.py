@@ -45,8 +45,9 @@ class TaskLine:
 
     name: str
     best: str
-    """Its speedup, or why there is none; after a ~ where that may be chance so far."""
+    """What its leader certainly has over the naive kernel, or why there is none."""
     against_library: float | None
+    """Of the same kernel, where that is confirmed."""
     in_flight: int
     tried: int
     correct: int
@@ -162,8 +163,6 @@ class Finds:
         self._looked = False
         self._known: dict[str, float] = {}
         """By task, the standing that was seen last."""
-        self._speedups: dict[str, float] = {}
-        """By task, the best's log speedup as it was shown last."""
         self.changed: dict[str, float] = {}
         """By task, when that was."""
         self.lines: deque[str] = deque(maxlen=FINDS)
@@ -174,9 +173,8 @@ class Finds:
         for task, state in search.states.items():
             if state.fastest is None or self._known.get(str(task)) == state.fastest[0]:
                 continue
-            before = self._speedups.get(str(task), 0.0)
-            self._known[str(task)] = state.fastest[0]
-            self._speedups[str(task)] = log = state.strategy.best.log_speedup if state.strategy.best else 0.0
+            before = self._known.get(str(task), 0.0)
+            self._known[str(task)] = log = state.fastest[0]
             if state.fastest[1] == state.baseline.id or is_first:  # what an earlier session found is no news
                 continue
             self.changed[str(task)] = self._now()
@@ -351,8 +349,14 @@ def _name(state: TaskState, search: Running) -> str:
 def _best(state: TaskState) -> str:
     if state.fault:
         return "failed"
-    elite = state.strategy.best
-    return "-" if elite is None else ratio(math.exp(elite.log_speedup))
+    return "-" if state.fastest is None else ratio(math.exp(state.fastest[0]))
+
+
+def _against_library(state: TaskState) -> float | None:
+    leader, known = state.fastest, state.knowledge.best
+    if leader is None or known is None or known.source[0] != leader[1] or leader[1] not in state.confirmed:
+        return None
+    return state.knowledge.over_library
 
 
 def _view(search: Running, first: str, gpus: GpuWatch, finds: Finds) -> View:
@@ -377,11 +381,9 @@ def _job(at: RunningJob) -> str:
 
 def _task_line(state: TaskState, search: Running, finds: Finds) -> TaskLine:
     counts = state.statuses
-    best = state.strategy.best
-    doubtful = "~" if state.led_by_baseline and best and best.log_speedup > 0 and not state.fault else ""
     correct, slower = counts[Status.CORRECT.value], counts[Status.SLOWER.value]
     return TaskLine(
-        name=_name(state, search), best=doubtful + _best(state), against_library=state.knowledge.over_library,
+        name=_name(state, search), best=_best(state), against_library=_against_library(state),
         in_flight=state.in_flight, tried=state.candidates, correct=correct, slower=slower,
         failed=max(state.candidates - correct - slower, 0),
         not_new=counts[Status.DUPLICATE.value] + counts[NO_CHILD], changed=finds.changed.get(str(state.task), 0.0),

@@ -162,6 +162,11 @@ def speedups() -> list[Column]:
     return [number("speedup", "speedup", ratio), bounds("95 %", "speedup_low", "speedup_high"), level()]
 
 
+def certain() -> Column:
+    """The column with the speedup by which a kernel leads."""
+    return number("certain", "best_speedup", ratio)
+
+
 def outcome() -> Column:
     """The column with the outcome of kernels, in words."""
     return Column("what", ("status",), in_words, numeric=False)
@@ -224,21 +229,21 @@ def _progress(seen: Material) -> Section:
     kinds = ("evaluation", "elapsed_s") if len(leaders) <= MOST_DRAWN else ("evaluation",)
     drawn = [progress_figure(task, rows, ends[task], kind) for task, rows in leaders.items() for kind in kinds]
     blocks: list[Block] = [Words(
-        "Each step is a kernel that became the best; the band is the 95 % interval of its verdict. With hindsight: a "
-        "kernel counts with the verdict that counts now, and not at all if it was refuted. What is not confirmed is "
-        "drawn where it was measured, but ranks by the lower end of its interval: so the best kernel of a task may be "
-        "another one than the last leader."
+        "Each step is a kernel that became the best by what is certain of it: its confirmed speedup, or of one that is "
+        "not confirmed the lower end of its 95 % interval. Dots are estimates, the band their intervals. With "
+        "hindsight: a kernel counts with the verdict that counts now, and not at all if it was refuted."
     )]  # fmt: skip
     if drawn:
         blocks.append(Figures({"best so far": 0}, drawn, in_pairs=len(kinds) == 2))
     columns = [
         text("task", "task"), number("evaluation", "evaluation", count), number("after s", "elapsed_s", seconds),
-        kernel(), number("speedup", "best_speedup", ratio), bounds("95 %", "speedup_low", "speedup_high"), level(),
-        *makers(), text("author", "author", code=True),
+        kernel(), certain(), number("estimate", "speedup", ratio), bounds("95 %", "speedup_low", "speedup_high"),
+        level(), *makers(), text("author", "author", code=True),
     ]  # fmt: skip
     blocks.append(table(seen, "Leaders", columns, "leaders", empty="No kernel was correct yet."))
     pauses = [
-        text("task", "task"), number("best", "best_speedup", ratio), number("improvements", "improvements", count),
+        text("task", "task"), certain(), number("estimate", "speedup", ratio),
+        number("improvements", "improvements", count),
         number("evaluations since", "evaluations_since", count), number("seconds since", "seconds_since", seconds),
         number("longest pause, evaluations", "longest_evaluations", count),
     ]  # fmt: skip
@@ -284,12 +289,12 @@ def _archive(seen: Material, folds: Folds) -> Section:
         cells.setdefault(row["task"], []).append(row)
     blocks: list[Block] = [Words(
         "Cells of the behaviour space, read off what the compiler made: how memory is read and what computes, how "
-        "threads cooperate, how large the code is; each with its fastest correct kernel. The stronger the colour, "
-        "the faster."
+        "threads cooperate, how large the code is; each with the kernel that is certainly fastest. The stronger "
+        "the colour, the faster for certain."
     )]  # fmt: skip
     if drawn := [map_figure(task, rows) for task, rows in [*cells.items()][:MOST_DRAWN]]:
         blocks.append(Figures({}, drawn))
-    columns = [text("task", "task"), text("cell", "cell", code=True), kernel(), *speedups(), *makers()]
+    columns = [text("task", "task"), text("cell", "cell", code=True), kernel(), certain(), *speedups(), *makers()]
     blocks.append(table(seen, "The best kernel of each cell", columns, "report.elites", empty="No cell is filled yet."))
     told = {(step.task, step.kernel_id) for each in seen.lineages for step in each.path}
     others = [fold for key, fold in folds.items() if key not in told]
@@ -369,12 +374,14 @@ def _gains(seen: Material) -> Section:
     shares = [
         text("task", "task"), kernel(), text("mutator", "mutator"), text("model", "model", code=True),
         text("author", "author", code=True), number("kernels", "kernels", count),
-        number("log speedup", "log_speedup", _log), number("share", "share", share),
+        number("log speedup", "log_speedup", _log), number("standard error", "log_speedup_se", _log),
+        number("share of what is certain", "share", share),
     ]  # fmt: skip
     guests = [
         text("task", "task"), text("author", "author", code=True), number("kernels", "kernels", count),
-        number("correct", "correct", count), kernel(), number("best", "best_speedup", ratio),
-        number("moved the best, ln", "raised", _log), number("in the best's lineage", "in_best", count),
+        number("correct", "correct", count), kernel(), certain(),
+        number("estimate", "speedup", ratio), number("moved the best, ln", "raised", _log),
+        number("in the best's lineage", "in_best", count),
     ]  # fmt: skip
     return Section("What helped", [
         table(seen, "Who contributed to the best kernels", shares, "contributors", empty="No kernel is correct yet."),

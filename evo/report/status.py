@@ -32,6 +32,8 @@ class Standing:
     """Suspicions about the kernel; see `fitness.words`."""
     baseline_us: float | None = None
     best_us: float | None = None
+    best_speedup: float | None = None
+    """The speedup that is certain, by which it leads: of one that is not confirmed the lower end of its interval."""
     speedup: float | None = None
     speedup_low: float | None = None
     speedup_high: float | None = None

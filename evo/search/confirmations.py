@@ -143,7 +143,9 @@ class Confirmations:
         name = f"{state.task}/final/{place}"
         rows = records.evaluation_rows(last, evaluation_id=name, request_id=None, at=self._history.now())
         await self._history.commit(rows)
-        return bool(self._unconfirmed(state.task))
+        leader = next(iter(self._leaders(state.task)), None)
+        state.fastest = (leader["stands_at"], leader["kernel_id"]) if leader else None
+        return leader is not None and leader["level"] != Level.CONFIRMED.value
 
     def _unconfirmed(self, task: Task) -> Row | None:
         """The leader of a task, if it is not confirmed."""

@@ -46,17 +46,21 @@ SELECT
     exp(log_speedup) AS speedup,
     exp(log_speedup - 1.96 * log_speedup_se) AS speedup_low,
     exp(log_speedup + 1.96 * log_speedup_se) AS speedup_high,
+    -- The rule of leading: whatever is said to lead, to improve or to be the best goes by this.
+    CASE WHEN status = 'correct' THEN
+        CASE level WHEN 'confirmed' THEN log_speedup ELSE log_speedup - 1.96 * coalesce(log_speedup_se, 0) END
+    END AS stands_at,
     nullif(cell, '') AS cell, original AS duplicate_of, message, evaluation_id, created_at AS judged_at,
     nullif(array_to_string(TRY_CAST(facts_json->'flagged' AS VARCHAR[]), ', '), '') AS flagged
 FROM judged;
-COMMENT ON VIEW verdicts IS 'Per task and kernel the verdict that counts: the most severe level (confirmed, full, screen), of those the latest; a duplicate has its original''s. flagged: what is legal and suspicious about the kernel.';
+COMMENT ON VIEW verdicts IS 'Per task and kernel the verdict that counts: the most severe level (confirmed, full, screen), of those the latest; a duplicate has its original''s. stands_at: the log speedup that the kernel certainly has, by which it leads. flagged: what is legal and suspicious about the kernel.';
 
 CREATE VIEW lineage AS
 SELECT
     i.task, i.kernel_id, i.generation, i.parent_id, i.parents, i.request_id, i.number, i.mutator, i.model,
     i.description, v.status, v.level, v.log_speedup, v.speedup, v.speedup_low, v.speedup_high, v.cell, v.duplicate_of,
     i.created_at, i.author, i.source_task,
-    v.flagged
+    v.flagged, v.stands_at
 FROM individuals AS i
 LEFT JOIN verdicts AS v USING (task, kernel_id);
 COMMENT ON VIEW lineage IS 'Every individual: parents (principal first, a kernel of source_task where that is not NULL), how it was made, its verdict (status NULL: none yet), and its generation: 0 for a first ancestor, else one more than the highest of its parents. author: who gave it, if it came from outside.';
@@ -75,7 +79,7 @@ SELECT l.* FROM lineage AS l JOIN found USING (task, kernel_id);
 
 CREATE VIEW elites AS
 WITH fastest AS NOT MATERIALIZED (
-    SELECT task, cell, max(log_speedup) AS log_speedup
+    SELECT task, cell, max(stands_at) AS stands_at
     FROM verdicts
     WHERE status = 'correct' AND cell IS NOT NULL
     GROUP BY task, cell
@@ -83,22 +87,19 @@ WITH fastest AS NOT MATERIALIZED (
 SELECT
     v.task, v.cell, v.kernel_id, v.level, v.speedup, v.speedup_low, v.speedup_high, v.log_speedup, v.log_speedup_se,
     i.mutator, i.model, i.description, i.parents, i.request_id, v.evaluation_id, i.created_at,
-    v.flagged
+    v.stands_at, v.flagged
 FROM verdicts AS v
-JOIN fastest USING (task, cell, log_speedup)
+JOIN fastest USING (task, cell, stands_at)
 LEFT JOIN individuals AS i USING (task, kernel_id)
 WHERE v.status = 'correct'
 QUALIFY row_number() OVER (
     PARTITION BY v.task, v.cell ORDER BY v.duplicate_of IS NOT NULL, i.created_at, v.kernel_id
 ) = 1;
-COMMENT ON VIEW elites IS 'Per task and cell of the behaviour space the fastest correct kernel, and how it was made.';
+COMMENT ON VIEW elites IS 'Per task and cell of the behaviour space the correct kernel that stands highest, and how it was made.';
 
 CREATE VIEW best AS
 WITH standing AS NOT MATERIALIZED (
-    SELECT
-        *, CASE level WHEN 'confirmed' THEN log_speedup ELSE log_speedup - 1.96 * coalesce(log_speedup_se, 0) END AS stands_at
-    FROM verdicts
-    WHERE status = 'correct'
+    SELECT * FROM verdicts WHERE status = 'correct'
 ),
 -- The leader stands there or above. Nearly all duplicates stand where their originals do: without them this is known in
 -- half the time, and few kernels are left to compare.
@@ -115,7 +116,7 @@ WHERE v.stands_at >= coalesce(passed.stands_at, v.stands_at)
 QUALIFY row_number() OVER (
     PARTITION BY v.task ORDER BY v.stands_at DESC, v.duplicate_of IS NOT NULL, i.created_at, v.kernel_id
 ) = 1;
-COMMENT ON VIEW best IS 'Per task the fastest correct kernel (each by the verdict that counts), its speedup with a 95 % interval, and how it was made. stands_at: the log speedup by which it leads, of one that is not confirmed the lower end of its interval.';
+COMMENT ON VIEW best IS 'Per task the correct kernel that stands highest (each by the verdict that counts), its speedup with a 95 % interval, and how it was made. stands_at: the log speedup by which it leads, of one that is not confirmed the lower end of its interval.';
 
 CREATE VIEW standings AS
 WITH timed AS (
@@ -129,14 +130,14 @@ beside AS (
     GROUP BY evaluation_id
 )
 SELECT
-    b.task, b.kernel_id, b.level, b.flagged, best_us * b.speedup AS baseline_us, best_us, b.speedup, b.speedup_low,
-    b.speedup_high, best_us * exp(l.log_ratio) AS library_us, exp(l.log_ratio) AS against_library,
+    b.task, b.kernel_id, b.level, b.flagged, best_us * b.speedup AS baseline_us, best_us, exp(b.stands_at) AS best_speedup,
+    b.speedup, b.speedup_low, b.speedup_high, best_us * exp(l.log_ratio) AS library_us, exp(l.log_ratio) AS against_library,
     exp(l.log_ratio - 1.96 * l.se) AS against_library_low, exp(l.log_ratio + 1.96 * l.se) AS against_library_high,
     l.calls, b.mutator, b.model, b.evaluation_id
 FROM best AS b
 LEFT JOIN timed USING (evaluation_id)
 LEFT JOIN beside AS l USING (evaluation_id);
-COMMENT ON VIEW standings IS 'Per task its best kernel with figures of one measurement, means over workloads: baseline_us / best_us is the speedup, and library_us / best_us is against_library, NULL where there is no library or the best is not confirmed.';
+COMMENT ON VIEW standings IS 'Per task its best kernel with figures of one measurement, means over workloads: baseline_us / best_us is the speedup, best_speedup what of it is certain, and library_us / best_us is against_library, NULL where there is no library or the best is not confirmed.';
 
 CREATE VIEW progress AS
 WITH started AS (
@@ -144,8 +145,9 @@ WITH started AS (
 ),
 steps AS (
     SELECT
-        e.task, e.kernel_id, e.level, e.created_at, e.rowid AS place, v.status,
-        CASE WHEN coalesce(e.inherited, e.status) = 'correct' AND v.status = 'correct' THEN v.log_speedup END AS log_speedup
+        e.task, e.kernel_id, e.level, e.created_at, e.rowid AS place, v.status, v.log_speedup, v.log_speedup_se,
+        CASE WHEN coalesce(e.inherited, e.status) = 'correct' THEN v.stands_at END AS stands_at,
+        {'kernel_id': v.kernel_id, 'log_speedup': v.log_speedup, 'se': v.log_speedup_se} AS verdict
     FROM evaluations AS e
     JOIN verdicts AS v USING (task, kernel_id)
 ),
@@ -153,20 +155,24 @@ running AS (
     SELECT
         *,
         row_number() OVER so_far AS evaluation,
-        max(log_speedup) OVER so_far AS best_log_speedup,
-        max(log_speedup) OVER (so_far ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS previous_log_speedup
+        max(stands_at) OVER so_far AS best_log_speedup,
+        arg_max(verdict, stands_at) OVER so_far AS leader,
+        max(stands_at) OVER (so_far ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS previous
     FROM steps
     WINDOW so_far AS (PARTITION BY task ORDER BY created_at, place)
 )
 SELECT
     running.task, running.evaluation, epoch(running.created_at) - epoch(started.created_at) AS elapsed_s,
-    running.kernel_id, running.level, running.status, running.log_speedup, running.best_log_speedup,
+    running.kernel_id, running.level, running.status, running.log_speedup, running.log_speedup_se, running.stands_at,
+    running.best_log_speedup,
     exp(running.best_log_speedup) AS best_speedup,
-    coalesce(running.log_speedup > coalesce(running.previous_log_speedup, '-inf'), false) AS improved,
+    running.leader.kernel_id AS leader_id, running.leader.log_speedup AS leader_log_speedup,
+    running.leader.se AS leader_log_speedup_se,
+    coalesce(running.stands_at > coalesce(running.previous, '-inf'), false) AS improved,
     running.created_at
 FROM running, started
 ORDER BY running.task, running.evaluation;
-COMMENT ON VIEW progress IS 'Per task the running best over its evaluations, with hindsight: a kernel counts from its first correct evaluation on, with the verdict that counts now, and not at all if it was refuted later.';
+COMMENT ON VIEW progress IS 'Per task its leader over its evaluations, with hindsight: a kernel counts from its first correct evaluation on, with what its verdict that counts now makes certain (stands_at), and not at all if it was refuted later. best_log_speedup ends where the view best stands; leader_log_speedup is the leader''s estimate.';
 
 CREATE VIEW offspring AS
 WITH spent AS (
@@ -178,7 +184,9 @@ compared AS NOT MATERIALIZED (
 ),
 -- What is beside the principal parent, which most have alone.
 others AS (
-    SELECT p.request_id, max(v.log_speedup) FILTER (v.status = 'correct') AS log_speedup, bool_or(v.status = 'correct') AS correct
+    SELECT
+        p.request_id, bool_or(v.status = 'correct') AS correct, max(v.log_speedup) FILTER (v.status = 'correct') AS log_speedup,
+        arg_max(v.log_speedup_se, v.log_speedup) FILTER (v.status = 'correct') AS se
     FROM (SELECT task, request_id, unnest(own_parents[2:]) AS kernel_id FROM compared WHERE is_new AND len(own_parents) > 1) AS p
     JOIN verdicts AS v USING (task, kernel_id)
     GROUP BY p.request_id
@@ -188,11 +196,18 @@ SELECT
     CASE WHEN p.is_new THEN p.parents[1] END AS parent_id,
     CASE WHEN p.is_new THEN p.parents END AS parents,
     child.duplicate_of IS NOT NULL AS is_duplicate,
-    child.status, child.log_speedup,
+    child.status, child.log_speedup, child.log_speedup_se,
     CASE
         WHEN parent.status = 'correct' OR coalesce(others.correct, false) THEN 'correct' ELSE parent.status
     END AS parent_status,
     child.log_speedup - greatest(CASE WHEN parent.status = 'correct' THEN parent.log_speedup END, others.log_speedup) AS gain,
+    CASE
+        WHEN gain IS NULL THEN NULL
+        WHEN parent.status = 'correct' AND coalesce(parent.log_speedup >= others.log_speedup, true)
+            THEN sqrt(coalesce(child.log_speedup_se, 0) ** 2 + coalesce(parent.log_speedup_se, 0) ** 2)
+        ELSE sqrt(coalesce(child.log_speedup_se, 0) ** 2 + coalesce(others.se, 0) ** 2)
+    END AS gain_se,
+    coalesce(child.status = 'correct' AND (gain > 1.96 * gain_se OR parent_status <> 'correct'), false) AS improved,
     p.seconds AS propose_s, p.evaluate_s, spent.cost_usd, p.source_task
 FROM compared AS p
 LEFT JOIN verdicts AS child ON p.is_new AND child.task = p.task AND child.kernel_id = p.kernel_id
@@ -200,7 +215,7 @@ LEFT JOIN verdicts AS parent ON p.is_new AND parent.task = p.task AND parent.ker
 LEFT JOIN others USING (request_id)
 LEFT JOIN spent USING (request_id)
 WHERE p.kind NOT IN ('say', 'profile');
-COMMENT ON VIEW offspring IS 'Every proposal that a kernel was asked of; if its child was new to the task (is_new) also its verdict, that of its parents in its own task (correct if one of them is) and its gain over the fastest correct one of them, ln(its time / child time), where both are correct: a kernel that was carried over as it stands (parents of source_task alone) has none. propose_s: of the mutator, models included; evaluate_s: of evaluators.';
+COMMENT ON VIEW offspring IS 'Every proposal that a kernel was asked of; if its child was new to the task (is_new) also its verdict, that of its parents in its own task (correct if one of them is) and its gain over the fastest correct one of them, ln(its time / child time), where both are correct: a kernel that was carried over as it stands (parents of source_task alone) has none. improved: its gain is certain, or none of its parents was correct. propose_s: of the mutator, models included; evaluate_s: of evaluators.';
 
 CREATE VIEW gains AS
 SELECT
@@ -210,16 +225,18 @@ SELECT
     count(*) FILTER (is_new) AS kernels,
     count(*) FILTER (is_duplicate) AS duplicates,
     count(*) FILTER (status = 'correct') AS correct,
-    count(*) FILTER (status = 'correct' AND parent_id IS NOT NULL AND (gain > 0 OR parent_status <> 'correct')) AS improved,
+    count(*) FILTER (improved) AS improved,
     avg(gain) AS mean_gain,
-    max(gain) AS max_gain,
+    sqrt(sum(gain_se ** 2)) / nullif(count(gain), 0) AS mean_gain_se,
+    arg_max(gain, gain - 1.96 * gain_se) AS max_gain,
+    arg_max(gain_se, gain - 1.96 * gain_se) AS max_gain_se,
     sum(propose_s) AS propose_s,
     sum(evaluate_s) AS evaluate_s,
     coalesce(sum(cost_usd), 0) AS cost_usd
 FROM (SELECT *, unnest(['mutator', 'model']) AS kind, unnest([mutator, model]) AS name FROM offspring)
 WHERE name IS NOT NULL
 GROUP BY task, kind, name;
-COMMENT ON VIEW gains IS 'Per task and mutator, and per task and model (kind): proposals, failures (no child), kernels new to the task, of those duplicates of known programs, correct ones, and improved ones (faster than every parent, or correct where none was); gains over the fastest parent, in ln; seconds of proposing and of evaluating.';
+COMMENT ON VIEW gains IS 'Per task and mutator, and per task and model (kind): proposals, failures (no child), kernels new to the task, of those duplicates of known programs, correct ones, and improved ones (certainly faster than every parent, or correct where none was); gains over the fastest parent, in ln, with standard errors: the mean, and the one whose lower end is highest; seconds of proposing and of evaluating.';
 
 CREATE VIEW mutator_gain AS
 SELECT task, name AS mutator, * EXCLUDE (task, kind, name) FROM gains WHERE kind = 'mutator';
@@ -232,15 +249,15 @@ COMMENT ON VIEW model_gain IS 'As gains, of models.';
 CREATE VIEW raised AS
 SELECT
     task, request_id,
-    greatest(log_speedup - coalesce(lag(log_speedup) OVER (PARTITION BY task ORDER BY seq), 0), 0) AS raised
+    greatest(stands_at, 0) - greatest(lag(stands_at) OVER (PARTITION BY task ORDER BY seq), 0) AS raised
 FROM (
     SELECT
         t.task, t.seq, t.request_id,
-        max(CASE v.status WHEN 'correct' THEN v.log_speedup END) OVER (PARTITION BY t.task ORDER BY t.seq) AS log_speedup
+        max(v.stands_at) OVER (PARTITION BY t.task ORDER BY t.seq) AS stands_at
     FROM tells AS t
     LEFT JOIN verdicts AS v USING (task, kernel_id)
 );
-COMMENT ON VIEW raised IS 'Per request how far it moved the best of its task, ln, in the order in which requests were told, with the verdicts that count now.';
+COMMENT ON VIEW raised IS 'Per request how far it moved what the best of its task certainly has over the naive kernel (stands_at), ln, in the order in which requests were told, with the verdicts that count now.';
 
 CREATE VIEW sessions AS
 WITH marks AS (
@@ -397,12 +414,15 @@ SELECT
     sum(coalesce(s.cost_usd, 0)) OVER so_far AS cost_usd,
     sum(s.evaluator_s) OVER so_far AS evaluator_s,
     epoch(s.created_at) - epoch((SELECT min(created_at) FROM runs)) AS elapsed_s,
-    max(CASE WHEN v.status = 'correct' AND s.request_id IS NOT NULL THEN v.log_speedup END) OVER so_far AS best_log_speedup
+    max(v.stands_at) OVER so_far AS best_log_speedup,
+    arg_max(v.kernel_id, v.stands_at) OVER so_far AS leader_id,
+    arg_max(v.log_speedup, v.stands_at) OVER so_far AS leader_log_speedup,
+    arg_max(coalesce(v.log_speedup_se, 0), v.stands_at) OVER so_far AS leader_log_speedup_se
 FROM steps AS s
-LEFT JOIN verdicts AS v ON v.task = s.task AND v.kernel_id = s.kernel_id
+LEFT JOIN verdicts AS v ON s.request_id IS NOT NULL AND v.task = s.task AND v.kernel_id = s.kernel_id
 WINDOW so_far AS (PARTITION BY s.task ORDER BY s.seq)
 ORDER BY s.task, s.seq;
-COMMENT ON VIEW curve IS 'Per task the best log speedup so far over all that was used by then (see steps), with hindsight: a kernel counts with the verdict that counts now, and not at all if it was refuted later.';
+COMMENT ON VIEW curve IS 'Per task its leader so far over all that was used by then (see steps), with hindsight: a kernel counts with what its verdict that counts now makes certain (stands_at), and not at all if it was refuted later. best_log_speedup ends where the view best stands; leader_log_speedup is the leader''s estimate.';
 
 CREATE VIEW used AS
 WITH calls AS (

@@ -109,7 +109,7 @@ def test_every_cell_has_the_same_budget_counted_the_same_way(results: dict[str, 
     for name, result in results.items():
         assert result.used.evaluations == 8, name
         assert result.reason == "evaluations 8 of 8"
-        assert result.winner and result.curve[-1].best_log_speedup == result.winner.log_speedup
+        assert result.winner and result.curve[-1].best_log_speedup == result.winner.stands_at
         assert result.curve[-1].evaluations == 8 and result.curve[-1].trials == result.used.trials
     assert results["islands-models"].used.trials == results["refine"].used.trials == 0
     assert results["random+tune"].used.calls == 0 < results["refine"].used.calls

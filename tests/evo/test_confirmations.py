@@ -65,6 +65,7 @@ class Bench:
                 "kernel_id": state.fastest and state.fastest[1],
                 "level": self._levels[state.task.operator],
                 "log_speedup": self.gains[state.task.operator],
+                "stands_at": self.gains[state.task.operator],
             }
             for state in self.states.values()
             if parameters["task"] in (None, str(state.task))

@@ -159,7 +159,7 @@ def test_kernels_that_have_names_and_lines_that_keep_their_numbers(
 def test_of_many_tasks_the_last_to_change_are_shown() -> None:
     tasks = [
         TaskSummary(
-            task=f"t{n}", candidates=1, duplicates=0, no_child=0, speedup=2.0, problem="wrong" if n == 7 else ""
+            task=f"t{n}", candidates=1, duplicates=0, no_child=0, best_speedup=2.0, problem="wrong" if n == 7 else ""
         )
         for n in range(102)
     ]

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from evo.budget import Budget
 from evo.report.gpus import GpuLoad, GpuWatch, load_of
-from evo.report.live import LINE_EVERY_S, LINE_LENGTH, QUIET_S, Progress, TaskLine, View
+from evo.report.live import LINE_EVERY_S, LINE_LENGTH, QUIET_S, Finds, Progress, TaskLine, View, _view
 from evo.search.knowledge import Knowledge
 from evo.search.task import TaskState
 from fitness.words import ratio
@@ -186,6 +186,29 @@ def test_the_view_fits_its_terminal(count: int, size: tuple[int, int], extreme: 
     assert ratio(extreme) in text.split()
     assert ("tasks that changed earlier" in text) == (count == 102) or len(name) > 10
     assert "8 GPUs 99-99 % busy, 79.1-79.1 GiB used" in text
+
+
+def test_the_best_is_what_is_certain_and_the_library_is_beside_the_same_kernel() -> None:
+    search = Running([SOFTMAX], {})
+    seen: Any = search
+    state = search.states[SOFTMAX]
+    state.strategy = strategy(math.log(3.5))  # lucky
+    state.fastest = math.log(1.5), "leads"
+    finds = Finds(lambda: 1.0)
+    finds.look(seen)
+
+    def line(kernel_id: str) -> TaskLine:
+        known: Any = SimpleNamespace(best=SimpleNamespace(source=(kernel_id, "")), over_library=1.25)
+        state.knowledge = known
+        (shown,) = _view(seen, "", GpuWatch(), finds).tasks
+        return shown
+
+    assert (line("leads").best, line("leads").against_library) == ("1.50x", None)  # it is not confirmed
+    state.confirmed = {"leads", "another"}
+    assert (line("leads").against_library, line("another").against_library) == (1.25, None)
+    state.fastest, state.fastest_by = (math.log(3.0), "better"), "transform"
+    finds.look(seen)
+    assert finds.lines[0] == "0 s  softmax 3.00x by transform, +100 %"
 
 
 def test_gpus_are_told_as_they_were_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -145,7 +145,7 @@ def test_a_parent_from_another_task_counts_as_a_first_ancestor(folder: Path) -> 
 
 def test_progress_knows_what_became_of_every_kernel(folder: Path) -> None:
     steps = rows(folder, f"FROM progress WHERE task = '{TASK}'")
-    best = [(s["evaluation"], s["kernel_id"], s["best_log_speedup"], s["improved"]) for s in steps]
+    best = [(s["evaluation"], s["kernel_id"], s["leader_log_speedup"], s["improved"]) for s in steps]
     assert best == [
         (1, "K0", 0.0, True),
         (2, "A", 0.4, True),
@@ -158,7 +158,10 @@ def test_progress_knows_what_became_of_every_kernel(folder: Path) -> None:
         (9, "E", 0.4, False),
     ]
     assert [s["elapsed_s"] for s in steps[:3]] == [2.0, 4.0, 5.0]
-    assert steps[1]["best_speedup"] == pytest.approx(math.exp(0.4))
+    assert [(s["best_log_speedup"], s["leader_log_speedup_se"]) for s in steps[:2]] == [
+        (pytest.approx(-0.0196), 0.01), (pytest.approx(0.4 - 0.0196), 0.01),
+    ]  # fmt: skip
+    assert steps[1]["best_speedup"] == pytest.approx(math.exp(0.4 - 0.0196))
 
 
 def test_mutators_get_credit_for_new_kernels_only(folder: Path) -> None:

@@ -20,7 +20,7 @@ ROW = 20
 
 
 def curve_figure(curves: Sequence[Curve], arms: Sequence[str]) -> Figure:
-    """Best so far of all arms against one kind of budget."""
+    """Certain best so far (see the view `curve`) of all arms against one kind of budget."""
     words = USED[curves[0].budget]
     rows = [
         {"arm": curve.arm, "used": used, "speedup": math.exp(best), "low": _finite(low), "high": _finite(high)}
@@ -46,7 +46,7 @@ def curve_figure(curves: Sequence[Curve], arms: Sequence[str]) -> Figure:
         },
     ])  # fmt: skip
     ends = ", ".join(f"{curve.arm} {ratio(math.exp(float(curve.log_speedup[-1])))}" for curve in curves)
-    return Figure(f"Best so far by {words}", f"Mean best speedup so far by {words}; at the end {ends}.", spec)
+    return Figure(f"Best so far by {words}", f"Mean certain speedup so far by {words}; at the end {ends}.", spec)
 
 
 def effect_figure(effects: Sequence[Effect], arms: Sequence[str], difference: float) -> Figure:

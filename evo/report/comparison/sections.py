@@ -145,7 +145,7 @@ def _curves(seen: Material) -> Section:
             f"Best so far by {USED[kind]}, every eighth point",
             [
                 text("arm", "arm"), number(USED[kind], "used", lambda value: f"{value:,.5g}"),
-                number("speedup", "speedup", ratio), bounds("95 % band", "low", "high", computed=True),
+                number("certain", "speedup", ratio), bounds("95 % band", "low", "high", computed=True),
             ],
             [row | bands[row["arm"], row["i"]] for row in shown], query,
             words.curves_program(seen), folded=True,

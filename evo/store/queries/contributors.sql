@@ -3,7 +3,8 @@
 -- param kernel = : Beginning of the id of another kernel to ask about.
 -- A kernel's step is what it has over the mean of its parents; each of n parents passes on the n-th part of what there
 -- is before that, so that the steps of all ancestors add up to the log speedup. What is not correct passes on all it
--- gets. A kernel of another task counts for the one that brought it over.
+-- gets. A kernel of another task counts for the one that brought it over. log_speedup_se: from the standard errors of the
+-- kernels between which its steps lie; share: of what is certain, each one's lower end above 0, and NULL where nothing is.
 WITH RECURSIVE subject AS (
     SELECT /*run,*/ task, kernel_id, log_speedup
     FROM best
@@ -18,7 +19,7 @@ born AS MATERIALIZED (
     SELECT
         /*i.run,*/ i.task, i.kernel_id, i.generation, i.mutator, i.model, i.author,
         CASE WHEN i.source_task IS NULL THEN i.parents ELSE i.parents[2:] END AS parents,
-        CASE v.status WHEN 'correct' THEN v.log_speedup END AS log_speedup
+        CASE v.status WHEN 'correct' THEN v.log_speedup END AS log_speedup, coalesce(v.log_speedup_se, 0) AS se
     FROM individuals AS i
     LEFT JOIN verdicts AS v USING (/*run,*/ task, kernel_id)
     WHERE i.task IN (SELECT task FROM subject)
@@ -62,19 +63,37 @@ passed AS (
 parts AS (
     SELECT /*run,*/ task, descendant, kernel_id, sum(part) AS part FROM passed GROUP BY /*run,*/ task, descendant, kernel_id
 ),
-before AS (
-    SELECT /*run,*/ task, descendant, child AS kernel_id, avg(log_speedup) AS log_speedup
-    FROM links
-    GROUP BY /*run,*/ task, descendant, child
+-- Every contributor's log speedup is a sum over kernels: its own count in full, and the parents that they start from
+-- against it, so that what lies between two of its own steps cancels out, with its error.
+terms AS (
+    SELECT /*n.run,*/ n.task, n.descendant, n.mutator, n.model, n.author, n.kernel_id, p.part, true AS is_own
+    FROM nodes AS n
+    JOIN parts AS p USING (/*run,*/ task, descendant, kernel_id)
+    UNION ALL
+    SELECT /*n.run,*/ n.task, n.descendant, n.mutator, n.model, n.author, l.kernel_id, -p.part * l.part, false
+    FROM nodes AS n
+    JOIN parts AS p USING (/*run,*/ task, descendant, kernel_id)
+    JOIN links AS l ON /*l.run = n.run AND*/ l.task = n.task AND l.descendant = n.descendant AND l.child = n.kernel_id
+),
+sums AS (
+    SELECT
+        /*run,*/ task, descendant, mutator, model, author, kernel_id, sum(part) AS part,
+        count(*) FILTER (is_own) AS own
+    FROM terms
+    GROUP BY /*run,*/ task, descendant, mutator, model, author, kernel_id
+),
+shared AS (
+    SELECT
+        /*s.run,*/ s.task, s.descendant AS kernel_id, s.mutator, s.model, s.author,
+        sum(s.own)::BIGINT AS kernels,
+        coalesce(sum(s.part * n.log_speedup), 0) AS log_speedup,
+        sqrt(sum((s.part * n.se) ** 2)) AS log_speedup_se
+    FROM sums AS s
+    JOIN nodes AS n USING (/*run,*/ task, descendant, kernel_id)
+    GROUP BY /*s.run,*/ s.task, s.descendant, s.mutator, s.model, s.author
 )
 SELECT
-    /*n.run,*/ n.task, n.descendant AS kernel_id, n.mutator, n.model, n.author,
-    count(*) AS kernels,
-    sum(p.part * (n.log_speedup - coalesce(before.log_speedup, 0))) AS log_speedup,
-    sum(p.part * (n.log_speedup - coalesce(before.log_speedup, 0))) / nullif(any_value(s.log_speedup), 0) AS share
-FROM nodes AS n
-JOIN parts AS p USING (/*run,*/ task, descendant, kernel_id)
-JOIN subject AS s ON /*s.run = n.run AND*/ s.task = n.task AND s.kernel_id = n.descendant
-LEFT JOIN before USING (/*run,*/ task, descendant, kernel_id)
-GROUP BY /*n.run,*/ n.task, n.descendant, n.mutator, n.model, n.author
-ORDER BY /*n.run,*/ n.task, n.descendant, log_speedup DESC
+    * EXCLUDE (certain),
+    certain / nullif(sum(certain) OVER (PARTITION BY /*run,*/ task, kernel_id), 0) AS share
+FROM (SELECT *, greatest(log_speedup - 1.96 * log_speedup_se, 0) AS certain FROM shared)
+ORDER BY /*run,*/ task, kernel_id, certain DESC, log_speedup DESC

@@ -1,9 +1,10 @@
 -- How each task came forward: every kernel that was its best, when its verdict was reached, and what made it.
 -- param operator = : Only tasks of this operator.
--- With hindsight: a kernel leads from its first correct evaluation on, with the verdict that counts now.
+-- With hindsight: a kernel leads from its first correct evaluation on, by what the verdict that counts now makes
+-- certain: best_speedup, of one that is not confirmed the lower end of its interval. speedup: its estimate.
 SELECT
-    /*p.run,*/ p.task, p.elapsed_s, p.evaluation, p.kernel_id, p.level, v.flagged, p.best_speedup, v.speedup_low,
-    v.speedup_high,
+    /*p.run,*/ p.task, p.elapsed_s, p.evaluation, p.kernel_id, v.level, v.flagged, p.best_speedup, v.speedup,
+    v.speedup_low, v.speedup_high,
     exp(p.best_log_speedup - lag(p.best_log_speedup) OVER before) AS factor,
     p.elapsed_s - lag(p.elapsed_s) OVER before AS after_s,
     i.mutator, i.model, i.author, i.description, i.generation

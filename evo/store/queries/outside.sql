@@ -1,6 +1,7 @@
 -- What people and agents brought: of each author the kernels, their best, and how many the best kernel comes from.
 -- param operator = : Only tasks of this operator.
--- raised: how far they moved the best of the task, ln; in_best: of the author's kernels those among the ancestors of the
+-- best_speedup: what their best kernel certainly has; speedup: its estimate. raised: how far they moved what the best of
+-- the task certainly has, ln; in_best: of the author's kernels those among the ancestors of the
 -- best one, itself included.
 WITH RECURSIVE ancestry AS (
     SELECT /*run,*/ task, kernel_id FROM best WHERE $operator IN ('', split_part(task, '/', 1))
@@ -17,8 +18,9 @@ SELECT
     /*l.run,*/ l.task, l.author,
     count(*) AS kernels,
     count(*) FILTER (l.status = 'correct') AS correct,
-    max(l.speedup) FILTER (l.status = 'correct') AS best_speedup,
-    arg_max(l.kernel_id, l.log_speedup) FILTER (l.status = 'correct') AS kernel_id,
+    exp(max(l.stands_at)) AS best_speedup,
+    arg_max(l.speedup, l.stands_at) AS speedup,
+    arg_max(l.kernel_id, l.stands_at) AS kernel_id,
     coalesce(sum(r.raised), 0) AS raised,
     count(a.kernel_id) AS in_best,
     min(l.created_at) AS first_at,

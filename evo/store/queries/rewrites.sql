@@ -1,7 +1,7 @@
 -- What each rewrite of the mutator transform gained, per hour of proposing and evaluating.
 -- param operator = : Only tasks of this operator.
--- raised: how far it moved the best of its tasks, ln; of rewrites that were made in a row each has its part. nowhere: how
--- often there was no place for it.
+-- raised: how far it moved what the best of its tasks certainly have, ln; of rewrites that were made in a row each has
+-- its part. improved: kernels certainly faster than their parents. nowhere: how often there was no place for it.
 WITH made AS (
     SELECT
         /*run,*/ task, request_id, kernel_id,
@@ -21,10 +21,12 @@ SELECT
     count(*) FILTER (m.kernel_id IS NULL) AS nowhere,
     count(*) FILTER (o.is_new) AS kernels,
     count(*) FILTER (o.status = 'correct') AS correct,
-    count(*) FILTER (o.gain > 0 OR (o.status = 'correct' AND o.parent_status <> 'correct')) AS improved,
+    count(*) FILTER (o.improved) AS improved,
     coalesce(sum(r.raised * m.part), 0) AS raised,
     avg(o.gain) AS mean_gain,
-    max(o.gain) AS max_gain,
+    sqrt(sum(o.gain_se ** 2)) / nullif(count(o.gain), 0) AS mean_gain_se,
+    arg_max(o.gain, o.gain - 1.96 * o.gain_se) AS max_gain,
+    arg_max(o.gain_se, o.gain - 1.96 * o.gain_se) AS max_gain_se,
     sum((o.propose_s + o.evaluate_s) * m.part) AS seconds,
     3600 * coalesce(sum(r.raised * m.part), 0)
         / nullif(sum((o.propose_s + o.evaluate_s) * m.part), 0) AS raised_per_hour

@@ -1,18 +1,19 @@
 -- How long each task has brought nothing better: since its last improvement, and at the longest.
 -- param operator = : Only tasks of this operator.
--- With hindsight: a kernel counts with the verdict that counts now.
+-- With hindsight: a kernel counts with what the verdict that counts now makes certain, which best_speedup is; speedup:
+-- the estimate of the kernel that leads so.
 WITH told AS (
     SELECT
         /*s.run,*/ s.task, s.seq, coalesce(s.evaluations, 0) AS evaluations, epoch(s.created_at) AS at_s,
-        CASE v.status WHEN 'correct' THEN v.log_speedup END AS log_speedup
+        v.stands_at, v.speedup
     FROM steps AS s
     LEFT JOIN verdicts AS v ON /*v.run = s.run AND*/ v.task = s.task AND v.kernel_id = s.kernel_id
     WHERE $operator IN ('', split_part(s.task, '/', 1))
 ),
 so_far AS (
     SELECT
-        /*run,*/ task, seq, at_s, log_speedup, sum(evaluations) OVER before AS evaluations,
-        max(log_speedup) OVER (
+        /*run,*/ task, seq, at_s, stands_at, speedup, sum(evaluations) OVER before AS evaluations,
+        max(stands_at) OVER (
             PARTITION BY /*run,*/ task ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         ) AS best_before
     FROM told
@@ -23,22 +24,23 @@ ends AS (
 ),
 -- The improvements and the end of each task; a pause goes from one of them to the next.
 marks AS (
-    SELECT /*run,*/ task, seq, at_s, evaluations, log_speedup, true AS improved
+    SELECT /*run,*/ task, seq, at_s, evaluations, stands_at, speedup, true AS improved
     FROM so_far
-    WHERE log_speedup > coalesce(best_before, '-inf')
+    WHERE stands_at > coalesce(best_before, '-inf')
     UNION ALL
-    SELECT /*run,*/ task, seq + 1, at_s, evaluations, NULL, false FROM ends
+    SELECT /*run,*/ task, seq + 1, at_s, evaluations, NULL, NULL, false FROM ends
 ),
 pauses AS (
     SELECT
-        /*run,*/ task, seq, improved, log_speedup, evaluations,
+        /*run,*/ task, seq, improved, stands_at, speedup, evaluations,
         evaluations - lag(evaluations) OVER before AS lasted_evaluations, at_s - lag(at_s) OVER before AS lasted_s
     FROM marks
     WINDOW before AS (PARTITION BY /*run,*/ task ORDER BY seq)
 )
 SELECT
     /*run,*/ task,
-    exp(max(log_speedup)) AS best_speedup,
+    exp(max(stands_at)) AS best_speedup,
+    arg_max(speedup, stands_at) AS speedup,
     count(*) FILTER (improved) AS improvements,
     max(evaluations)::BIGINT AS evaluations,
     max(lasted_evaluations) FILTER (NOT improved)::BIGINT AS evaluations_since,

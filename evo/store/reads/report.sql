@@ -15,9 +15,9 @@ order by place
 select task, max(evaluation) as evaluation, max(elapsed_s) as elapsed_s from progress group by task
 
 -- [elites]
-select task, cell, kernel_id, level, flagged, speedup, speedup_low, speedup_high, mutator, model,
-    description
-from elites order by task, speedup desc, cell
+select task, cell, kernel_id, level, flagged, exp(stands_at) as best_speedup, speedup, speedup_low, speedup_high,
+    mutator, model, description
+from elites order by task, stands_at desc, cell
 
 -- [failures]
 select task, status, count, left(example, 300) as example
@@ -64,12 +64,12 @@ select task, generation, kernel_id, mutator, model, author, description, status,
 from ancestors($task, $kernel) order by generation, created_at
 
 -- [siblings]
--- The fastest children of each of these kernels.
+-- The children of each of these kernels that stand highest.
 select task, parent_id, kernel_id, mutator, model, description, status, level, flagged, speedup,
     speedup_low, speedup_high
 from lineage where task = $task and parent_id in $parents
-qualify row_number() over (partition by parent_id order by log_speedup desc nulls last, number) <= $most
-order by generation, parent_id, log_speedup desc nulls last, number
+qualify row_number() over (partition by parent_id order by stands_at desc nulls last, number) <= $most
+order by generation, parent_id, stands_at desc nulls last, number
 
 -- [timings]
 -- The verdict on a kernel that counts, workload by workload.

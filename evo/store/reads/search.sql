@@ -4,7 +4,7 @@
 select task, kernel_id, generation from individuals
 
 -- [leaders]
--- The fastest kernel of every task, or of this one, as it stands now.
+-- The leader of every task, or of this one, as it stands now.
 select task, kernel_id, level, log_speedup, stands_at from best where $task is null or task = $task
 
 -- [confirmed]
