@@ -40,6 +40,11 @@ def pytest_collection() -> Iterator[None]:
         gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Libraries complain of what is left at the end of the process."""
+    gc.unfreeze()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     slow = [] if config.getoption("--slow") else [item for item in items if "slow" in item.keywords]
     gpu = [] if _has_gpu() else [item for item in items if "gpu" in item.keywords]

@@ -120,6 +120,7 @@ class Search:
         await self.models.check()
         await self.history.begin(self.clock.began)
         watching = asyncio.ensure_future(self._watch())
+        gc.freeze()  # what was read lives as long as the search: the collector need not look at it again and again
         try:
             reason = await self._search(outstanding)
             await self._last_answers()
@@ -139,7 +140,6 @@ class Search:
         self.evaluator.restore()
         self.budget.charge("evaluations", self._tool_calls.restore())
         self.clock.earlier_s = self.history.earlier_wall_s()
-        gc.freeze()  # what was read lives as long as the search: the collector need not look at it again and again
         return outstanding
 
     async def _search(self, outstanding: Iterable[Outstanding]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -241,8 +242,10 @@ def test_a_model_that_cannot_work_is_one_line_and_exit_code_2(
 ) -> None:
     for name in [name for name in os.environ if name.endswith("_API_KEY")]:
         monkeypatch.delenv(name)
+    frozen = gc.get_freeze_count()
     code, _, said = evo(monkeypatch, capsys, "run", OPERATOR, *arguments, "--runs", str(tmp_path))
     assert code == 2
+    assert gc.get_freeze_count() <= frozen, "DuckDB prints fifty lines at exit of what is never collected"
     assert words in said.strip().splitlines()[-1]
     assert "Traceback" not in said
 
