@@ -117,7 +117,7 @@ class Search:
         """Search until the budget is used up or `stop` is called; return why the search ended."""
         outstanding = await self._restore()
         await self.models.check()
-        await self.history.begin(self.clock.began)
+        await self.history.begin(self.clock.began, None if self._only_confirm else self.budget.limits)
         watching = asyncio.ensure_future(self._watch())
         try:
             reason = await self._search(outstanding)
