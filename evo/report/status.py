@@ -93,14 +93,14 @@ def summary(run: Run) -> list[TaskSummary]:
     """Every task that the run was asked for, those that were begun first."""
     best, faults, statuses = standings(run), problems(run), _statuses(run)
     unbegun = {row["task"] for row in run.rows("status.unbegun")}
-    last = None if run.is_running else next(reversed(run.rows("status.sessions")), None)
+    held = [] if run.is_running else run.rows("status.sessions")
     found = []
     for task in run.tasks:
         counts = statuses.get(task, {})
         outcomes = {s: n for s, n in counts.items() if s not in (Status.DUPLICATE.value, NO_CHILD)}
         standing, library_problem = best.get(task, (Standing(), ""))
         state = _state(standing, refused=task in faults, begun=task not in unbegun)
-        why, command = _lack(run, state, faults.get(task, ""), last) if last and state != CONFIRMED else ("", "")
+        why, command = _lack(run, state, faults.get(task, ""), held) if held and state != CONFIRMED else ("", "")
         found.append(
             TaskSummary(
                 **asdict(standing),
@@ -126,11 +126,12 @@ def _state(standing: Standing, *, refused: bool, begun: bool) -> str:
     return REFUSED if refused else NOTHING_CORRECT if begun else NOT_BEGUN
 
 
-def _lack(run: Run, state: str, problem: str, last: Row) -> tuple[str, str]:
-    """Why a task lacks a confirmed best kernel when the run's last session is over, and the command that goes on."""
+def _lack(run: Run, state: str, problem: str, held: list[Row]) -> tuple[str, str]:
+    """Why a task lacks a confirmed best kernel when the run's sessions are over, and the command that goes on."""
+    last = held[-1]
     if state == UNCONFIRMED and last["ended"] == "finished":
         return "for want of time", f"evo resume {quote(str(run.folder))} --confirm"
-    limits = json.loads(last["budget_json"] or "{}")
+    limits = next((json.loads(row["budget_json"]) for row in reversed(held) if row["budget_json"]), {})
     why = last["reason"] if last["ended"] == "finished" else last["ended"] or "its process ended without a word"
     return problem or why, resuming(str(run.folder), last["ended"], {} if state == REFUSED else limits)
 

@@ -111,6 +111,7 @@ def test_the_budget_that_holds_is_that_of_the_latest_session_that_has_one(tmp_pa
     folder = stored(tmp_path / "r", first, ended(), then, ended(), last, ended())
     (row,) = runs_in(tmp_path)
     assert row["budget"] == {"wall_s": 3600.0}
+    assert summary(Run(folder))[-1].goes_on_with == f"evo resume {folder} --budget 7200s"
     lines = session_lines(Run(folder))
     assert "(budget 12 min)" in lines[0] and "(budget 60 min)" in lines[1] and "budget" not in lines[2]
     assert "of 60 min" in str(document(material(Run(folder)), 0.0))
