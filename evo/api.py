@@ -416,7 +416,7 @@ class Run(Several):
 
     @property
     def tasks(self) -> list[str]:
-        """The tasks, `operator/dtype/target`, in the order in which they were first asked for."""
+        """The tasks, `operator/dtype/target`, that it was asked for; those that were begun first, in that order."""
         return [row["task"] for row in self.rows("runs.tasks")]
 
     def best(self, task: str = "") -> list[StoredKernel]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from mutators.llm.spending import Spending
@@ -47,6 +47,19 @@ def parse_limits(texts: tuple[str, ...] | list[str]) -> dict[str, float]:
             raise UserError(f"--budget {text}: there is already a limit on {kind}")
         limits[kind] = amount
     return limits
+
+
+def doubled(limits: Mapping[str, float]) -> list[str]:
+    """Twice these limits, as `parse_limits` reads them; those that have no unit are left out."""
+    units = {
+        "wall_s": "s",
+        "evaluations": "evals",
+        "calls": "calls",
+        "cost_usd": "usd",
+        "tokens": "tok",
+        "gpu_s": "gpus",
+    }
+    return [f"{2 * limits[kind]:.12g}{unit}" for kind, unit in units.items() if kind in limits]
 
 
 @dataclass

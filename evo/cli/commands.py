@@ -398,7 +398,7 @@ def searching(folder: Path, search: Any, *, as_json: bool) -> None:
     """Show a search while it runs, and what came of it; `search` is called with what shows it. It raises typer.Exit."""
     from evo.api import Run
     from evo.report.live import Progress
-    from evo.report.status import summary
+    from evo.report.status import NOT_BEGUN, summary
 
     with Progress() as progress:
         try:
@@ -416,13 +416,7 @@ def searching(folder: Path, search: Any, *, as_json: bool) -> None:
     if reason == "stopped":
         print(f"stopped; continue with: evo resume {folder}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)
-    if lacking := sum(task.kernel_id is not None and not task.confirmed for task in tasks):
-        print(
-            f"{lacking} of {len(tasks)} leaders are unconfirmed, for want of time; confirm them with: "
-            f"evo resume {folder} --confirm, or search on with a larger --budget",
-            file=sys.stderr,
-        )
-    if any(task.problem for task in tasks):
+    if any(task.problem or task.state == NOT_BEGUN for task in tasks):
         raise typer.Exit(FAILED)
 
 
@@ -431,13 +425,13 @@ def _show_summary(
 ) -> None:
     from evo.evaluate import NOTE, run_scores
     from evo.report.status import last_changes, model_costs, open_questions, session_lines, sessions
-    from evo.report.terminal import problem_lines
+    from evo.report.terminal import lack_lines, problem_lines
 
     spent, scores, waiting = model_costs(run), run_scores(run), open_questions(run)
     if found and not as_json:
         findings = (f"  {finding.cause}: {finding.told}" for finding in found.findings)
         print("\n".join((found.line, *findings, *(f"  session {line}" for line in session_lines(run)))))
-    for line in problem_lines(tasks):
+    for line in (*problem_lines(tasks), *lack_lines(tasks)):
         print(f"evo: {line}", file=sys.stderr)
     if as_json:
         shown = {

@@ -67,3 +67,11 @@ def dollars(value: float) -> str:
 def usd(value: float) -> str:
     """Return dollars: `0.0123 USD`."""
     return f"{dollars(value)} USD"
+
+
+def of_budget(kind: str, value: float) -> str:
+    """Return an amount of a kind of budget: `12 min`, `500 evals`, `3Mtok`, `5 USD`, `7 calls`."""
+    written = {"wall_s": duration, "tokens": tokens, "cost_usd": usd, "evaluator_s": duration, "gpu_s": duration}
+    if kind in written:
+        return written[kind](value)
+    return f"{value:.0f} {kind.replace('evaluations', 'evals')}"

@@ -202,4 +202,4 @@ def level(title: str = "verdict") -> Column:
 
 
 def _standing(value: str | None, flagged: str | None) -> str:
-    return value if value == "nothing correct" else standing(value, flagged)
+    return value if value in ("nothing correct", "not begun") else standing(value, flagged)

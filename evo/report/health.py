@@ -6,16 +6,16 @@ import json
 import math
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from evo.api import Run
 from evo.folders import DATABASE
-from evo.report.amounts import duration, tokens, usd
-from evo.report.status import open_questions, outages, problems
-from evo.report.terminal import Field, Fitted
+from evo.report.amounts import duration, of_budget
+from evo.report.status import NOT_BEGUN, open_questions, outages, problems, resuming, summary
+from evo.report.terminal import Field, Fitted, lack_line
 from evo.store import StoreError
 from fitness.words import ratio
 from operators.errors import UserError
@@ -36,7 +36,7 @@ LOST_S, MOST_LOST = 600.0, 3
 class HealthFinding:
     """Something that is wrong with a run."""
 
-    cause: Literal["died", "failed", "operator", "provider", "alarm", "silent", "workers", "disk"]
+    cause: Literal["died", "failed", "unbegun", "operator", "provider", "alarm", "silent", "workers", "disk"]
     told: str
     """The fault and its remedy, in a line."""
 
@@ -78,6 +78,8 @@ def health(run: Run, *, now: float | None = None, free_bytes: int | None = None)
     state, reason = state_of(run)
     last = _last(run)
     findings = [*_of_state(run.folder, state, reason), *_of_tasks(run), *_of_models(run)]
+    if state == "finished":
+        findings += _of_lack(run)
     if state == "running":
         findings += _of_time(run, last, now)
     if state in ("running", "died") and free < LEAST_FREE:
@@ -139,6 +141,12 @@ def _of_tasks(run: Run) -> Iterator[HealthFinding]:
         yield HealthFinding("operator", f"{task} is left alone: {reason}")
 
 
+def _of_lack(run: Run) -> Iterator[HealthFinding]:
+    if run.rows("status.unbegun"):
+        lacking = [task for task in summary(run) if task.state == NOT_BEGUN]
+        yield HealthFinding("unbegun", lack_line(lacking, len(run.tasks)))
+
+
 def _of_models(run: Run) -> Iterator[HealthFinding]:
     for out in outages(run):
         yield HealthFinding("provider", f"model {out.model} does not answer since {out.since}: {out.error}")
@@ -181,12 +189,33 @@ def _row(folder: Path) -> dict[str, Any]:
     try:
         state, reason = state_of(Run(folder))
         (row,) = Run(folder).rows("health.use")
-        budget = settings(row.pop("config_json")).get("budget", {})
+        budget = limits(row)
     except UserError as error:
         return {"run": folder.name, "state": UNREADABLE, "reason": str(error)}
-    row["tasks"] = sorted(row["tasks"] or [])
-    rest = {name: value for name, value in row.items() if name not in KINDS}
-    return {"run": folder.name, "state": state, "reason": reason, **rest, "used": spent(row), "budget": budget}
+    row["tasks"] = row["tasks"] or []
+    rest = {name: value for name, value in row.items() if name not in (*KINDS, "config_json", "budget_json")}
+    made = {"run": folder.name, "state": state, "reason": reason, **rest, "used": spent(row), "budget": budget}
+    return made | {"goes_on_with": _goes_on(folder, made)}
+
+
+LACKS = {"not_begun": "not begun", "nothing_correct": "without a correct kernel", "unconfirmed": "unconfirmed"}
+"""What tasks may lack, and its words."""
+
+
+def _goes_on(folder: Path, row: Mapping[str, Any]) -> str:
+    """The command that goes on with what a run was asked for and lacks; empty where nothing lacks, or it goes on."""
+    if row["state"] == "running" or not any(row[lack] for lack in LACKS):
+        return ""
+    if row["not_begun"] or row["nothing_correct"] or row["state"] != "finished":
+        return resuming(str(folder), row["state"], row["budget"])
+    return f"{resuming(str(folder), None, {})} --confirm"
+
+
+def limits(row: Mapping[str, Any]) -> dict[str, float]:
+    """The limits that hold now, those of the latest session that set any, from the answer to `health.use`."""
+    told = row["budget_json"]
+    found = json.loads(told) if told else settings(row["config_json"]).get("budget", {})
+    return dict(found)
 
 
 def spent(row: Mapping[str, Any]) -> dict[str, float]:
@@ -208,9 +237,15 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
         return "", row["run"], "", f"{UNREADABLE}: {row['reason']}", "-", "", ""
     began = (row["began"] or "")[:16].replace("T", " ")
     return (
-        began, row["run"], _tasks(row["tasks"]), row["state"], ratio(row["best_speedup"]), row["best_task"] or "",
+        began, row["run"], _tasks(row["tasks"]), _state(row), ratio(row["best_speedup"]), row["best_task"] or "",
         used(row["used"], row["budget"]),
     )  # fmt: skip
+
+
+def _state(row: Mapping[str, Any]) -> str:
+    """The state, and of a run of several tasks how many lack what."""
+    several = LACKS if len(row["tasks"]) > 1 and row["state"] != "running" else {}
+    return ", ".join([row["state"], *(f"{row[lack]} {words}" for lack, words in several.items() if row[lack])])
 
 
 def _tasks(tasks: Sequence[str]) -> str:
@@ -222,13 +257,9 @@ def _tasks(tasks: Sequence[str]) -> str:
 
 def used(spent: Mapping[str, float], limits: Mapping[str, float]) -> str:
     """The use of a run, of each limit that it has: `26 s of 40 s, 6 evals, 0.12 USD`."""
-    written: dict[str, Callable[[float], str]] = {
-        "wall_s": duration, "evaluations": lambda n: f"{n:.0f} evals", "tokens": tokens,
-        "cost_usd": usd,
-    }  # fmt: skip
     parts = []
-    for kind, show in written.items():
-        amount, limit = spent.get(kind, 0.0), limits.get(kind, math.inf)
-        if amount or limit < math.inf:
-            parts.append(f"{show(amount)} of {show(limit)}" if limit < math.inf else show(amount))
+    for kind in KINDS:
+        amount, limit = of_budget(kind, spent.get(kind, 0.0)), limits.get(kind, math.inf)
+        if spent.get(kind) or limit < math.inf:
+            parts.append(f"{amount} of {of_budget(kind, limit)}" if limit < math.inf else amount)
     return ", ".join(parts)

@@ -29,10 +29,11 @@ from evo.report.document import (
     number,
     text,
 )
-from evo.report.health import spent, used
+from evo.report.health import limits, spent, used
 from evo.report.render import html
 from evo.report.run_data import SIBLINGS, Descent, Material, Row, material, placed, siblings_of, stored_peaks
 from evo.report.run_kernels import LINK, kernel_folds
+from evo.report.status import NOT_BEGUN, NOTHING_CORRECT, resuming
 from evo.version import engine_version
 from fitness.words import in_words, ratio, time_us
 from operators.errors import UserError
@@ -80,6 +81,9 @@ def attention(seen: Material) -> Iterator[str]:
         yield f"Operator at fault: {row['task']} could not go on: {json.loads(row['detail_json']).get('reason', '?')}"
     if held := seen.rows("report.quarantined"):
         yield f"{len(held)} kernels are in quarantine; look at them below before anything of their kind is believed."
+    for lack in (NOT_BEGUN, NOTHING_CORRECT):
+        if tasks := [row["task"] for row in seen.rows("report.standings") if row["level"] == lack]:
+            yield f"{len(tasks)} tasks that were asked for, {lack}: {_named(tasks)}{_goes_on(seen)}"
     if open_ := _unconfirmed(seen):
         again = f"confirm with: evo resume {quote(seen.run)} --confirm"
         yield f"Unconfirmed leaders: {_named(open_)}; {again}"
@@ -88,6 +92,14 @@ def attention(seen: Material) -> Iterator[str]:
     for row in seen.rows("report.events"):
         if row["kind"] in OUTAGES:
             yield f"{in_words(row['kind'])}, {row['times']} times, at last: {row['latest']}"
+
+
+def _goes_on(seen: Material) -> str:
+    """Why the search ended, and the command with which it goes on; empty while it does."""
+    if seen.is_running or not (sittings := seen.rows("status.sessions")):
+        return ""
+    why = f" ({sittings[-1]['reason']})" if sittings[-1]["reason"] else ""
+    return f"{why}; go on with: {resuming(seen.run, sittings[-1]['ended'], limits(seen.rows('health.use')[0]))}"
 
 
 def _unconfirmed(seen: Material) -> list[str]:
@@ -195,7 +207,7 @@ def _summary(seen: Material) -> Section:
         "strategy": config.get("strategy"), "target": config.get("target"), "workloads": config.get("workload_set"),
         "device": device, "GPUs": ", ".join(host.get("gpus", ())),
         "machine": None if machine and machine in (device or "") else machine,
-        "used": used(spent(seen.rows("health.use")[0]), config.get("budget") or {}),
+        "used": used(spent(seen.rows("health.use")[0]), limits(seen.rows("health.use")[0])),
         "models": ", ".join((config.get("llm") or {}).get("models", ())), "seed": config.get("seed"),
         "began": f"{seen.row['created_at']:%Y-%m-%d %H:%M %Z}" if seen.row else None,
         "kernel-evo": seen.row.get("engine_version"),

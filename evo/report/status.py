@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
+<<<<<<< HEAD
+=======
+from shlex import quote
+from typing import Any
+>>>>>>> lead
 
 from evo.api import Row, Run
+from evo.budget import doubled
 from evo.individual import NO_CHILD, new_programs
-from evo.report.amounts import duration, usd
+from evo.report.amounts import duration, of_budget, usd
 from fitness.evaluation import Level, Status, called, named
 
+CONFIRMED, UNCONFIRMED, NOTHING_CORRECT, NOT_BEGUN, REFUSED = (
+    "confirmed", "unconfirmed", "nothing correct", "not begun", "refused",
+)  # fmt: skip
 NO_FAILURES = (Status.CORRECT.value, Status.SLOWER.value)
 """Fates of a candidate that are none."""
 
@@ -75,16 +84,26 @@ class TaskSummary(Standing):
     """Why the task could not go on, such as a naive kernel that is wrong."""
     library_problem: str = ""
     """Why the library was not timed beside the best kernel."""
+    state: str = ""
+    """`confirmed`, `unconfirmed`, `nothing correct`, `not begun`, or `refused` for a problem."""
+    why: str = ""
+    """Why there is no confirmed best kernel; empty where there is one, or the search goes on."""
+    goes_on_with: str = ""
+    """The command that goes on with the task; empty where nothing lacks, or the search goes on."""
 
 
 def summary(run: Run) -> list[TaskSummary]:
-    """Every task of the run, in the order of its configuration."""
+    """Every task that the run was asked for, those that were begun first."""
     best, faults, statuses = standings(run), problems(run), _statuses(run)
+    unbegun = {row["task"] for row in run.rows("status.unbegun")}
+    held = [] if run.is_running else run.rows("status.sessions")
     found = []
     for task in run.tasks:
         counts = statuses.get(task, {})
         outcomes = {s: n for s, n in counts.items() if s not in (Status.DUPLICATE.value, NO_CHILD)}
         standing, library_problem = best.get(task, (Standing(), ""))
+        state = _state(standing, refused=task in faults, begun=task not in unbegun)
+        why, command = _lack(run, state, faults.get(task, ""), held) if held and state != CONFIRMED else ("", "")
         found.append(
             TaskSummary(
                 **asdict(standing),
@@ -96,9 +115,34 @@ def summary(run: Run) -> list[TaskSummary]:
                 no_child=counts.get(NO_CHILD, 0),
                 problem=faults.get(task, ""),
                 library_problem=library_problem,
+                state=state,
+                why=why,
+                goes_on_with=command,
             )
         )
     return found
+
+
+def _state(standing: Standing, *, refused: bool, begun: bool) -> str:
+    if standing.kernel_id:
+        return CONFIRMED if standing.confirmed else UNCONFIRMED
+    return REFUSED if refused else NOTHING_CORRECT if begun else NOT_BEGUN
+
+
+def _lack(run: Run, state: str, problem: str, held: list[Row]) -> tuple[str, str]:
+    """Why a task lacks a confirmed best kernel when the run's sessions are over, and the command that goes on."""
+    last = held[-1]
+    if state == UNCONFIRMED and last["ended"] == "finished":
+        return "for want of time", f"evo resume {quote(str(run.folder))} --confirm"
+    limits = next((json.loads(row["budget_json"]) for row in reversed(held) if row["budget_json"]), {})
+    why = last["reason"] if last["ended"] == "finished" else last["ended"] or "its process ended without a word"
+    return problem or why, resuming(str(run.folder), last["ended"], {} if state == REFUSED else limits)
+
+
+def resuming(folder: str, ended: str | None, limits: Mapping[str, float]) -> str:
+    """The command with which a run goes on: one that finished, with twice the budget."""
+    more = doubled(limits) if ended == "finished" else ()
+    return f"evo resume {quote(folder)}{''.join(f' --budget {limit}' for limit in more)}"
 
 
 def standings(run: Run) -> dict[str, tuple[Standing, str]]:
@@ -219,6 +263,8 @@ class Sitting:
     leaders: int
     """Tasks whose best kernel of now got its verdict in this session."""
     cost_usd: float
+    budget_json: str | None = None
+    """The limits of the whole run that held in it; None: it set none."""
 
     @property
     def line(self) -> str:
@@ -226,7 +272,10 @@ class Sitting:
         ending = f"{self.ended}: {self.reason}" if self.reason and self.ended != self.reason else self.ended
         paid = f", {usd(self.cost_usd)}" if self.cost_usd else ""
         found = f"{self.judged} kernels judged, {self.leaders} of today's leaders{paid}"
-        return f"{self.began}, {duration(self.took_s)}: {found}; {ending or 'its process ended without a word'}"
+        limits = json.loads(self.budget_json or "{}")
+        within = f" (budget {', '.join(of_budget(kind, limit) for kind, limit in limits.items())})" if limits else ""
+        took = f"{duration(self.took_s)}{within}"
+        return f"{self.began}, {took}: {found}; {ending or 'its process ended without a word'}"
 
 
 def sessions(run: Run) -> list[Sitting]:

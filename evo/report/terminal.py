@@ -156,6 +156,8 @@ STANDING = (
 )  # fmt: skip
 FEW = 8
 """The most rows of a table whose columns without room stand below each row; of longer tables they are only named."""
+NAMED = 3
+"""Tasks that a line names."""
 UNBOUNDED = 1_000_000
 """The width of what is no terminal: nothing is folded there."""
 
@@ -169,12 +171,36 @@ def summary_table(tasks: Iterable[TaskSummary]) -> Fitted:
     more = Field("tried", rank=2), Field("of these", "words", rank=4), Field("not tried", "words", rank=5)
     rows = [
         (
-            t.task, *standing_cells(t), str(t.candidates), tally(t.outcomes),
+            t.task, *_verdict(t), str(t.candidates), tally(t.outcomes),
             tally({"duplicate": t.duplicates, "no child": t.no_child}),
         )
         for t in tasks
     ]  # fmt: skip
     return Fitted((Field("task", "name"), *STANDING, *more), rows, details=len(rows) <= FEW)
+
+
+def _verdict(t: TaskSummary) -> tuple[str, ...]:
+    """The cells of its standing; a task without a best kernel says why in the verdict's place."""
+    cells = standing_cells(t)
+    return cells if t.kernel_id or not t.state else (*cells[:4], t.state, *cells[5:])
+
+
+def lack_line(tasks: Sequence[TaskSummary], total: int) -> str:
+    """A line on tasks of one state and reason, of `total` tasks, with the command that goes on with them."""
+    more = f" and {len(tasks) - NAMED} more" if len(tasks) > NAMED else ""
+    named = ", ".join(t.task for t in tasks[:NAMED]) + more
+    why = f": {tasks[0].why}" if tasks[0].why else ""
+    command = f"; go on with: {tasks[0].goes_on_with}" if tasks[0].goes_on_with else ""
+    return f"{len(tasks)} of {total} tasks {tasks[0].state} ({named}){why}{command}"
+
+
+def lack_lines(tasks: Sequence[TaskSummary]) -> list[str]:
+    """A line for each state, reason and command of tasks that lack a confirmed best kernel when the search is over."""
+    groups: dict[tuple[str, str, str], list[TaskSummary]] = {}
+    for t in tasks:
+        if t.goes_on_with:
+            groups.setdefault((t.state, t.why, t.goes_on_with), []).append(t)
+    return [lack_line(group, len(tasks)) for group in groups.values()]
 
 
 def latest(tasks: Sequence[TaskSummary], changed: Mapping[str, float], count: int) -> list[TaskSummary]:
@@ -193,7 +219,8 @@ def many_line(tasks: Sequence[TaskSummary]) -> str:
     mean = math.exp(sum(map(math.log, speedups)) / len(speedups)) if speedups else None
     failed = sum(bool(t.problem) for t in tasks)
     flagged = sum(bool(t.flagged) for t in tasks)
-    lost = (f", {flagged} flagged" if flagged else "") + (f", {failed} failed" if failed else "")
+    never = sum(t.state == "not begun" for t in tasks)
+    lost = "".join(f", {n} {what}" for n, what in ((flagged, "flagged"), (failed, "failed"), (never, "not begun")) if n)
     return (
         f"{len(tasks)} tasks, {sum(s > 1 for s in speedups)} faster than naive, "
         f"{sum(t.confirmed for t in tasks)} confirmed{lost}, geometric mean {ratio(mean)}"

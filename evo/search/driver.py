@@ -118,7 +118,7 @@ class Search:
         """Search until the budget is used up or `stop` is called; return why the search ended."""
         outstanding = await self._restore()
         await self.models.check()
-        await self.history.begin(self.clock.began)
+        await self.history.begin(self.clock.began, None if self._only_confirm else self.budget.limits)
         watching = asyncio.ensure_future(self._watch())
         gc.freeze()  # what was read lives as long as the search: the collector need not look at it again and again
         try:

@@ -95,9 +95,10 @@ class History:
             state.fault = " ".join(fault.split())
             await self._note_fault(state)
 
-    async def begin(self, began: float) -> None:
-        """Store that a session began."""
-        await self.commit(records.event_rows("session", {"resumed": self.seq > 0}, at=began))
+    async def begin(self, began: float, limits: Mapping[str, float] | None) -> None:
+        """Store that a session began, what tasks the run is asked for, and what limits hold; None: as before."""
+        detail = {"resumed": self.seq > 0, "tasks": [*map(str, self.states)], "budget": limits}
+        await self.commit(records.event_rows("session", detail, at=began))
         for state in self.states.values():
             if state.fault:
                 await self._note_fault(state)

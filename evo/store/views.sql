@@ -261,13 +261,15 @@ COMMENT ON VIEW raised IS 'Per request how far it moved what the best of its tas
 
 CREATE VIEW sessions AS
 WITH marks AS (
-    SELECT rowid AS place, kind, created_at, detail_json->>'reason' AS reason
+    SELECT
+        rowid AS place, kind, created_at, detail_json->>'reason' AS reason,
+        CASE json_type(detail_json, '$.budget') WHEN 'OBJECT' THEN detail_json->>'budget' END AS budget_json
     FROM events
     WHERE kind IN ('session', 'finished', 'stopped', 'failed')
 ),
 begun AS (
     SELECT
-        place, created_at AS began, lead(place, 1, 9e18::BIGINT) OVER (ORDER BY place) AS next_place,
+        place, created_at AS began, budget_json, lead(place, 1, 9e18::BIGINT) OVER (ORDER BY place) AS next_place,
         lead(created_at, 1, 'infinity'::TIMESTAMPTZ) OVER (ORDER BY place) AS next_began
     FROM marks
     WHERE kind = 'session'
@@ -282,9 +284,28 @@ SELECT
         SELECT max(created_at) FROM signs WHERE created_at >= began AND created_at < next_began
     )) - epoch(began), 0) AS took_s,
     (SELECT arg_max(kind, m.place) FROM marks AS m WHERE m.place > b.place AND m.place < next_place) AS ended,
-    coalesce((SELECT arg_max(reason, m.place) FROM marks AS m WHERE m.place > b.place AND m.place < next_place), '') AS reason
+    coalesce((SELECT arg_max(reason, m.place) FROM marks AS m WHERE m.place > b.place AND m.place < next_place), '') AS reason,
+    budget_json
 FROM begun AS b;
-COMMENT ON VIEW sessions IS 'The sessions of a run, in their order: each lasts from its beginning to its last sign of life before the next one; ended: finished, stopped or failed; NULL: it goes on, or its process ended without a word.';
+COMMENT ON VIEW sessions IS 'The sessions of a run, in their order: each lasts from its beginning to its last sign of life before the next one; ended: finished, stopped or failed; NULL: it goes on, or its process ended without a word. budget_json: the limits of the whole run that held in it.';
+
+CREATE VIEW tasks AS
+WITH named AS (
+    SELECT rowid AS place, TRY_CAST(detail_json->'tasks' AS VARCHAR[]) AS tasks FROM events WHERE kind = 'session'
+),
+wanted AS (
+    SELECT task, min(place) AS place
+    FROM (SELECT unnest(tasks) AS task, generate_subscripts(tasks, 1) AS place FROM named)
+    GROUP BY task
+),
+begun AS (
+    SELECT task, min(rowid) AS place FROM asks GROUP BY task
+)
+SELECT
+    task, row_number() OVER (ORDER BY begun.place NULLS LAST, wanted.place) AS place, begun.task IS NOT NULL AS is_begun
+FROM wanted FULL JOIN begun USING (task)
+ORDER BY place;
+COMMENT ON VIEW tasks IS 'Every task that the run was asked for, also one that was never begun: first those that were, in the order in which they were begun, then the others in the order of the configuration.';
 
 CREATE VIEW cost AS
 WITH sent AS (

@@ -1,15 +1,15 @@
 -- [standings]
-with places as (select task, min(rowid) as place from asks group by task),
-fates as (
+with fates as (
     select task, count(*) as kernels, count(*) filter (status = 'correct') as correct
     from verdicts where duplicate_of is null group by task
 )
-select task, s.kernel_id, s.speedup, s.speedup_low, s.speedup_high, coalesce(s.level, 'nothing correct') as level,
+select task, s.kernel_id, s.speedup, s.speedup_low, s.speedup_high, 
+    coalesce(s.level, if(t.is_begun, 'nothing correct', 'not begun')) as level,
     s.flagged, s.best_us, s.against_library as over_library, s.against_library_low as library_low,
     s.against_library_high as library_high, u.evaluations, f.kernels, f.correct, u.cost_usd, u.evaluator_s,
     s.mutator, s.model
-from places left join standings as s using (task) left join used as u using (task) left join fates as f using (task)
-order by place
+from tasks as t left join standings as s using (task) left join used as u using (task) left join fates as f using (task)
+order by t.place
 
 -- [ends]
 select task, max(evaluation) as evaluation, max(elapsed_s) as elapsed_s from progress group by task

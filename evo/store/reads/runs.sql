@@ -2,8 +2,8 @@
 from runs limit 1
 
 -- [tasks]
--- In the order in which they were first asked for.
-select task from asks group by task order by min(rowid)
+-- Those that were begun come first, in that order.
+select task from tasks order by place
 
 -- [told]
 select count(*) as n from tells

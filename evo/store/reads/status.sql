@@ -3,6 +3,9 @@
 select s.*, detail_json->>'reason' as lack from standings s
 left join events on kind = 'library_not_timed' and detail_json->>'evaluation_id' = s.evaluation_id
 
+-- [unbegun]
+select task from tasks where not is_begun order by place
+
 -- [ratios]
 -- Log ratios of confirmed best kernels, which were timed beside the baseline.
 select b.task, t.workload, t.log_ratio from best b join timings t using (evaluation_id) where b.level = 'confirmed'
@@ -51,7 +54,7 @@ select b.task, epoch(e.created_at) as at from best as b join evaluations as e us
 select count(*) as n from questions
 
 -- [sessions]
-select strftime(s.began at time zone 'UTC', '%Y-%m-%dT%H:%M:%SZ') as began, s.took_s, s.ended, s.reason,
+select s.budget_json, strftime(s.began at time zone 'UTC', '%Y-%m-%dT%H:%M:%SZ') as began, s.took_s, s.ended, s.reason,
     (select count(distinct (task, kernel_id)) from evaluations where status <> 'duplicate'
         and created_at >= s.began and created_at < s.next_began) as judged,
     (select count(*) from best join evaluations as e using (evaluation_id) where best.stands_at > 0
