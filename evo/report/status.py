@@ -5,11 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-<<<<<<< HEAD
-=======
 from shlex import quote
-from typing import Any
->>>>>>> lead
 
 from evo.api import Row, Run
 from evo.budget import doubled
