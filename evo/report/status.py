@@ -130,7 +130,9 @@ def _lack(run: Run, state: str, problem: str, held: list[Row]) -> tuple[str, str
     last = held[-1]
     if state == UNCONFIRMED and last["ended"] == "finished":
         return "for want of time", f"evo resume {quote(str(run.folder))} --confirm"
-    limits = next((json.loads(row["budget_json"]) for row in reversed(held) if row["budget_json"]), {})
+    limits: dict[str, float] = next(
+        (json.loads(row["budget_json"]) for row in reversed(held) if row["budget_json"]), {}
+    )
     why = last["reason"] if last["ended"] == "finished" else last["ended"] or "its process ended without a word"
     return problem or why, resuming(str(run.folder), last["ended"], {} if state == REFUSED else limits)
 
