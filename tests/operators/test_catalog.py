@@ -104,7 +104,7 @@ def test_the_same_relative_name_elsewhere_is_another_operator(tmp_path: Path, mo
 def test_a_wrong_name_is_answered_with_the_nearest() -> None:
     with pytest.raises(OperatorError, match="unknown operator `softmx`; did you mean `softmax`"):
         load("softmx")
-    with pytest.raises(OperatorError, match=r"unknown operator `qqq`; allowed are .*matrix_mul.*softmax"):
+    with pytest.raises(OperatorError, match=r"unknown operator `qqq`; the nearest of \d+ are (\w+, ){4}\w+$"):
         load("qqq")
 
 
