@@ -199,7 +199,7 @@ class Point:
     elapsed_s: float
     """Since the cell was begun, pauses included."""
     best_log_speedup: float
-    """What the leader certainly had by then, with hindsight; see the view `curve`."""
+    """The certain speedup of the leader by then, ln, with hindsight; see the view `curve`."""
 
 
 @dataclass(frozen=True)

@@ -199,7 +199,7 @@ def _row(folder: Path) -> dict[str, Any]:
 
 
 LACKS = {"not_begun": "not begun", "nothing_correct": "without a correct kernel", "unconfirmed": "unconfirmed"}
-"""What tasks may lack, and its words."""
+"""Columns that count what tasks lack, with their words."""
 
 
 def _goes_on(folder: Path, row: Mapping[str, Any]) -> str:

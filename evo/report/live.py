@@ -45,9 +45,9 @@ class TaskLine:
 
     name: str
     best: str
-    """What its leader certainly has over the naive kernel, or why there is none."""
+    """The certain speedup of its leader, or why there is none."""
     against_library: float | None
-    """Of the same kernel, where that is confirmed."""
+    """The ratio of the same kernel, where that is confirmed."""
     in_flight: int
     tried: int
     correct: int

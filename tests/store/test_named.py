@@ -17,7 +17,7 @@ from tests.store.story import stored, story
 pytestmark = pytest.mark.usefixtures("made_once")
 Row = dict[str, Any]
 ROOM = 1.96 * 0.01
-"""What a kernel that is not confirmed stands below its estimate; C2 alone is confirmed."""
+"""The distance of a kernel that is not confirmed below its estimate; C2 alone is confirmed."""
 
 
 @pytest.fixture(scope="module")
