@@ -398,7 +398,7 @@ def searching(folder: Path, search: Any, *, as_json: bool) -> None:
     """Show a search while it runs, and what came of it; `search` is called with what shows it. It raises typer.Exit."""
     from evo.api import Run
     from evo.report.live import Progress
-    from evo.report.status import NOT_BEGUN, summary
+    from evo.report.status import summary
 
     with Progress() as progress:
         try:
@@ -416,7 +416,7 @@ def searching(folder: Path, search: Any, *, as_json: bool) -> None:
     if reason == "stopped":
         print(f"stopped; continue with: evo resume {folder}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)
-    if any(task.problem or task.state == NOT_BEGUN for task in tasks):
+    if any(task.problem for task in tasks):
         raise typer.Exit(FAILED)
 
 
