@@ -142,8 +142,8 @@ def _of_tasks(run: Run) -> Iterator[HealthFinding]:
 
 
 def _of_lack(run: Run) -> Iterator[HealthFinding]:
-    if run.rows("status.unbegun"):
-        lacking = [task for task in summary(run) if task.state == NOT_BEGUN]
+    lacking = [task for task in summary(run) if task.state == NOT_BEGUN] if run.rows("status.unbegun") else []
+    if lacking:
         yield HealthFinding("unbegun", lack_line(lacking, len(run.tasks)))
 
 

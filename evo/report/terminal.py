@@ -195,10 +195,13 @@ def lack_line(tasks: Sequence[TaskSummary], total: int) -> str:
 
 
 def lack_lines(tasks: Sequence[TaskSummary]) -> list[str]:
-    """A line for each state, reason and command of tasks that lack a confirmed best kernel when the search is over."""
+    """A line for each state, reason and command of tasks that lack a confirmed best kernel when the search is over.
+
+    Those that cannot go on have lines of their own, see `problem_lines`.
+    """
     groups: dict[tuple[str, str, str], list[TaskSummary]] = {}
     for t in tasks:
-        if t.goes_on_with:
+        if t.goes_on_with and not t.problem:
             groups.setdefault((t.state, t.why, t.goes_on_with), []).append(t)
     return [lack_line(group, len(tasks)) for group in groups.values()]
 
