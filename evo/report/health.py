@@ -227,7 +227,7 @@ def runs_table(rows: Sequence[Mapping[str, Any]]) -> Fitted:
     """These rows for people."""
     fields = (
         Field("began (UTC)", "id", rank=2), Field("run", "name"), Field("tasks", "words", rank=1),
-        Field("state", "words"), Field("best"), Field("of", "name", rank=4), Field("used", "words", rank=3),
+        Field("state", "words"), Field("certain"), Field("of", "name", rank=4), Field("used", "words", rank=3),
     )  # fmt: skip
     return Fitted(fields, [_cells(row) for row in rows])
 

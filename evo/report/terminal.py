@@ -151,9 +151,10 @@ def _widest(text: str) -> int:
 
 
 STANDING = (
-    Field("baseline", rank=3), Field("best"), Field("speedup"), Field("95 %"), Field("verdict", "words"),
-    Field("vs library", rank=1), Field("95 %", rank=3),
+    Field("baseline", rank=3), Field("best"), Field("certain"), Field("estimate", rank=2), Field("95 %", rank=2),
+    Field("verdict", "words"), Field("vs library", rank=1), Field("95 %", rank=3),
 )  # fmt: skip
+"""Columns of a standing: `certain` is the speedup by which it leads, the times are those of the estimate."""
 FEW = 8
 """The most rows of a table whose columns without room stand below each row; of longer tables they are only named."""
 NAMED = 3
@@ -182,7 +183,7 @@ def summary_table(tasks: Iterable[TaskSummary]) -> Fitted:
 def _verdict(t: TaskSummary) -> tuple[str, ...]:
     """The cells of its standing; a task without a best kernel says why in the verdict's place."""
     cells = standing_cells(t)
-    return cells if t.kernel_id or not t.state else (*cells[:4], t.state, *cells[5:])
+    return cells if t.kernel_id or not t.state else (*cells[:5], t.state, *cells[6:])
 
 
 def lack_line(tasks: Sequence[TaskSummary], total: int) -> str:
@@ -245,6 +246,7 @@ def standing_cells(s: Standing) -> tuple[str, ...]:
     return (
         time_us(s.baseline_us),
         time_us(s.best_us),
+        ratio(s.best_speedup),
         ratio(s.speedup),
         interval(s.speedup_low, s.speedup_high),
         standing(s.level, s.flagged),

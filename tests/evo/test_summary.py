@@ -74,7 +74,7 @@ def test_of_an_unconfirmed_best_the_anchors_speedup_is_a_part(
     assert best.baseline_us / best.best_us == pytest.approx(best.speedup)
     assert not best.confirmed
     assert best.library_us is best.against_library is None
-    assert standing_cells(best)[4:] == ("unconfirmed (full)", "-", "-")
+    assert standing_cells(best)[5:] == ("unconfirmed (full)", "-", "-")
 
 
 def confirmed(**changes: Any) -> Evaluation:
@@ -116,8 +116,8 @@ def shown(tasks: list[TaskSummary]) -> str:
 def test_a_confirmed_evaluation_is_shown_as_it_was_stored(tmp_path: Path) -> None:
     found, problem = standings(Run(stored(tmp_path, confirmed(), [])))[TASK]
     assert (problem, found.library, found.library_composed) == ("", "torch.sort", False)
-    assert standing_cells(replace(found, library_composed=True))[5] == "1.34x composed"
-    assert standing_cells(replace(found, library_partly_composed=True))[5] == "1.34x partly composed"
+    assert standing_cells(replace(found, library_composed=True))[6] == "1.34x composed"
+    assert standing_cells(replace(found, library_partly_composed=True))[6] == "1.34x partly composed"
     expected = {"best_us": 70.71, "baseline_us": 282.84, "library_us": 94.87, "speedup": 4.0, "against_library": 1.342}
     assert {name: getattr(found, name) for name in expected} == pytest.approx(expected, rel=1e-3)
 
@@ -172,6 +172,6 @@ def test_a_problem_counts_in_the_session_that_met_it(tmp_path: Path) -> None:
 
 
 def test_a_task_without_a_verdict_is_dashes() -> None:
-    assert standing_cells(Standing()) == ("-",) * 7
+    assert standing_cells(Standing()) == ("-",) * 8
     assert (ratio(None), interval(None, None)) == ("-", "-")
     assert Task.parse(TASK).operator in shown([TaskSummary(task=TASK, candidates=0, duplicates=0, no_child=0)])
