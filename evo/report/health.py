@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal
 
 from evo.api import Run
@@ -17,7 +18,7 @@ from evo.report.amounts import duration, of_budget
 from evo.report.status import NOT_BEGUN, open_questions, outages, problems, resuming, summary
 from evo.report.terminal import Field, Fitted, lack_line
 from evo.store import StoreError
-from fitness.words import ratio
+from fitness.words import interval, ratio
 from operators.errors import UserError
 
 State = Literal["running", "finished", "stopped", "failed", "died", "not begun"]
@@ -30,13 +31,15 @@ SILENT, BARREN = 2, 20
 """Multiples of `stall_s` that may pass without any sign of life, and without a verdict."""
 LOST_S, MOST_LOST = 600.0, 3
 """Seconds, and the number of workers whose loss within them is a finding."""
+LEAST_TIMINGS, MOST_UNRESOLVED = 8, 1 / 3
+"""Timings from which a machine is judged, and the share of them that may leave a difference of 22 % open."""
 
 
 @dataclass(frozen=True)
 class HealthFinding:
     """Something that is wrong with a run."""
 
-    cause: Literal["died", "failed", "unbegun", "operator", "provider", "alarm", "silent", "workers", "disk"]
+    cause: Literal["died", "failed", "unbegun", "operator", "provider", "alarm", "silent", "workers", "disk", "noise"]
     told: str
     """The fault and its remedy, in a line."""
 
@@ -77,7 +80,7 @@ def health(run: Run, *, now: float | None = None, free_bytes: int | None = None)
     free = shutil.disk_usage(run.folder).free if free_bytes is None else free_bytes
     state, reason = state_of(run)
     last = _last(run)
-    findings = [*_of_state(run.folder, state, reason), *_of_tasks(run), *_of_models(run)]
+    findings = [*_of_state(run.folder, state, reason), *_of_tasks(run), *_of_models(run), *_of_noise(run)]
     if state == "finished":
         findings += _of_lack(run)
     if state == "running":
@@ -150,6 +153,20 @@ def _of_lack(run: Run) -> Iterator[HealthFinding]:
 def _of_models(run: Run) -> Iterator[HealthFinding]:
     for out in outages(run):
         yield HealthFinding("provider", f"model {out.model} does not answer since {out.since}: {out.error}")
+
+
+def _of_noise(run: Run) -> Iterator[HealthFinding]:
+    rows = run.query("noise").to_pylist()
+    timings, unresolved = (sum(row[name] for row in rows) for name in ("timings", "unresolved"))
+    if timings >= LEAST_TIMINGS and unresolved > MOST_UNRESOLVED * timings:
+        lows, highs = ([row[name] for row in rows if row[name]] for name in ("self_low", "self_high"))
+        beside = f"; the naive kernel beside itself: {interval(min(lows), max(highs))}" if lows else ""
+        yield HealthFinding(
+            "noise",
+            f"the machine is too noisy for what is asked: {unresolved} of {timings} timings cannot tell a kernel from "
+            f"one 22 % faster or slower{beside}. Let nothing else run on it and measure the leaders again: "
+            f"evo resume {quote(str(run.folder))} --confirm",
+        )
 
 
 def _of_time(run: Run, last: dict[str, Any], now: float) -> Iterator[HealthFinding]:

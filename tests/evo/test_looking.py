@@ -83,6 +83,34 @@ def test_a_run_that_goes_on_says_what_is_wrong(
     assert causes(found) == expected
 
 
+def timed(folder: Path, se: float) -> Path:
+    """A run that has ended, whose timings have this standard error."""
+    told = History()
+    for number in range(9):
+        name, ratio = f"K{number}", 0.1 if number else 0.4
+        told.propose(number, "transform" if number else "ancestor", "K0" if number else "", name)
+        beside = {"log_speedup": ratio * (number > 0), "anchor_id": "K0", "log_ratio": ratio, "log_ratio_se": se}
+        told.evaluate(number, name, "screen", "correct", **beside)
+    own = {"workload": "n", "latency_us": 1.0, "anchor_latency_us": 1.5, "log_ratio": 0.4, "log_ratio_se": se, "pairs": 2}
+    timings = [own | {"evaluation_id": told.tables["evaluations"][0]["evaluation_id"]}]
+    with Store(folder, create=True) as store:
+        row, events = run() | {"config_json": '{"operators": ["softmax"]}'}, [event("session"), event("finished")]
+        store.commit(joined({"runs": [row], "events": events, "timings": timings}, told.tables)).result()
+    return folder
+
+
+def test_a_machine_too_noisy_for_what_is_asked_is_no_healthy_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    assert causes(look(timed(tmp_path / "quiet", 0.01))) == []
+    noisy = timed(tmp_path / "noisy", 0.3)
+    assert causes(look(noisy)) == ["noise"]
+    code, out, told = evo(monkeypatch, capsys, "status", str(noisy))
+    assert code == 1 and out.startswith("unhealthy: finished"), told
+    told = "9 of 9 timings cannot tell a kernel from one 22 % faster or slower; the naive kernel beside itself: 1.49 to"
+    assert told in out and f"evo resume {noisy} --confirm" in out
+
+
 @pytest.mark.slow
 def test_a_run_whose_process_died_is_not_finished(
     run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
