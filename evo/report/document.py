@@ -150,7 +150,38 @@ class Fold:
     anchor: str = ""
 
 
-Block = Words | Table | Figures | Listing | Fold
+@dataclass(frozen=True)
+class Finding:
+    """The answer on one task: a line, and what is below it."""
+
+    title: str
+    figure: str
+    """The speedup that is certain."""
+    standing: str
+    """Level of the verdict, or why there is none."""
+    brief: str
+    """Time before and after."""
+    is_sure: bool
+    points: Sequence[tuple[float, float]]
+    """Seconds and certain speedup of each leader."""
+    parts: Sequence[tuple[str, str]]
+    """Names and texts of what is below the line."""
+    command: str
+    """What to do next."""
+    link: str = ""
+    """Anchor of all about the best kernel."""
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Answers on tasks, a line each."""
+
+    findings: Sequence[Finding]
+    is_open: bool
+    """Whether they stand open."""
+
+
+Block = Words | Table | Figures | Listing | Fold | Findings
 
 
 @dataclass(frozen=True)

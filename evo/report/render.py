@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,26 @@ def drawn(block: Figures) -> list[tuple[str, str, Markup]]:
     return [(each.title, each.told, Markup(svg(each.spec, each.told))) for each in block.figures]
 
 
+SPARK_WIDTH, SPARK_HEIGHT = 96, 22
+"""Size of a sparkline, in pixels."""
+
+
+def sparkline(points: Sequence[tuple[float, float]]) -> Markup:
+    """Steps of a speedup over time, drawn small, as SVG; nothing where it never changed."""
+    if len(points) < 2:
+        return Markup()
+    first, last = points[0][0], points[-1][0]
+    logs = [math.log(speedup) for _, speedup in points]
+    low, high = min(logs), max(logs)
+    at = [2 + (SPARK_WIDTH - 12) * (seconds - first) / ((last - first) or 1.0) for seconds, _ in points]
+    up = [SPARK_HEIGHT - 3 - (SPARK_HEIGHT - 6) * (log - low) / ((high - low) or 1.0) for log in logs]
+    steps = "".join(f"H{x:.1f}V{y:.1f}" for x, y in zip(at[1:], up[1:], strict=True))
+    return Markup(
+        f'<svg width="{SPARK_WIDTH}" height="{SPARK_HEIGHT}" aria-hidden="true"><path d="M{at[0]:.1f},{up[0]:.1f}{steps}'
+        f'H{SPARK_WIDTH - 2}" fill="none" stroke="{colour(0)}" stroke-width="1.5"/></svg>'
+    )
+
+
 def _anchors(document: Document) -> frozenset[str]:
     """Where links may lead."""
     blocks = [block for section in document.sections for block in section.blocks]
@@ -102,7 +123,7 @@ def _environment() -> jinja2.Environment:
         loader=jinja2.FileSystemLoader(FOLDER), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, finalize=_shown,
     )  # fmt: skip
-    made.filters |= {"kind": kind, "drawn": drawn, "changed": changed}
+    made.filters |= {"kind": kind, "drawn": drawn, "changed": changed, "sparkline": sparkline}
     made.globals |= {"value": value, "colour": colour, "dashes": dashes}
     return made
 

@@ -29,64 +29,47 @@ from evo.report.document import (
     number,
     text,
 )
+from evo.report.findings import findings
 from evo.report.health import limits, spent, used
 from evo.report.render import html
 from evo.report.run_data import SIBLINGS, Descent, Material, Row, material, placed, siblings_of, stored_peaks
 from evo.report.run_kernels import LINK, kernel_folds
-from evo.report.status import NOT_BEGUN, NOTHING_CORRECT, resuming
+from evo.report.status import resuming
+from evo.report.terminal import lack_lines, many_line
 from evo.version import engine_version
 from fitness.words import in_words, ratio, time_us
 from operators.errors import UserError
 
-NAMED = 8
-"""Tasks that a sentence names."""
-OUTAGES = ("model_out", "worker_lost")
+OUTAGES = ("worker_lost", "model_out")
 
 
 def told(seen: Material) -> str:
-    """One sentence about the run."""
-    rows = seen.rows("report.standings")
-    right, sure = len(seen.champions), sum(row["level"] == "confirmed" for row in rows)
-    kernels = sum(row["kernels"] or 0 for row in rows)
+    """What was found, and at what price, in a sentence or two."""
+    if not seen.tasks:
+        return "Nothing was asked for yet."
+    kernels, use = sum(row["kernels"] or 0 for row in seen.rows("report.standings")), seen.rows("health.use")[0]
     return (
-        f"{kernels:,} kernels of {len(rows)} tasks were judged by strategy {seen.config.get('strategy', '?')}; {right} "
-        f"tasks have a correct one, and {sure} of these a best one that is confirmed."
+        f"{many_line(seen.tasks)}. {kernels:,} kernels were judged by strategy {seen.config.get('strategy', '?')} in "
+        f"{used(spent(use), limits(use))}."
     )
 
 
 def notices(seen: Material) -> Iterator[str]:
-    """Notices to read before any number."""
+    """What needs a person, each with the command that helps; to be read before any number."""
     if seen.is_running:
         yield "The search goes on: this is how it stood when the report was made, which is not its result."
-    if not seen.row:
+    elif not seen.row:
         yield "The run was stopped before it began."
-    elif not seen.champions:
+    elif not any(t.kernel_id for t in seen.tasks):
         yield "No kernel is correct: there is no result."
-    if flagged := [f"{row['task']}, which {row['flagged']}" for row in seen.champions if row["flagged"]]:
-        yield f"Flagged, which is allowed and wants a look at the code, are the leaders of {_named(flagged)}."
-    if open_ := _unconfirmed(seen):
-        yield (
-            f"Unconfirmed are the leaders of {len(open_)} tasks ({_named(open_)}): until a confirmation in fresh "
-            "processes a kernel may be lucky, or wrong."
-        )
-    if not seen.is_running and (ending := [*seen.rows("health.endings")][-1:]) and ending[0]["kind"] != "finished":
-        reason = json.loads(ending[0]["detail_json"]).get("reason", "")
-        why = f" ({ending[0]['kind']}: {reason})" if ending[0]["kind"] == "failed" else ""
-        yield f"The search did not end by itself{why}; it goes on with: evo resume {quote(seen.run)}"
-
-
-def attention(seen: Material) -> Iterator[str]:
-    """Matters that need a person, each with the command that helps."""
-    for row in seen.rows("status.problems"):
-        yield f"Operator at fault: {row['task']} could not go on: {json.loads(row['detail_json']).get('reason', '?')}"
+    yield from (f"{each.told[0].upper()}{each.told[1:]}" for each in seen.health.findings if each.cause != "unbegun")
+    yield from (lacks := lack_lines(seen.tasks))
+    if seen.health.state == "stopped" and not lacks:
+        yield f"The search was stopped; it goes on with: evo resume {quote(seen.run)}"
+    if flagged := [f"{t.task}, which {t.flagged}" for t in seen.tasks if t.flagged]:
+        yield f"Flagged, which is allowed and wants a look at the code, are the leaders of {'; '.join(flagged)}."
     if held := seen.rows("report.quarantined"):
         yield f"{len(held)} kernels are in quarantine; look at them below before anything of their kind is believed."
-    for lack in (NOT_BEGUN, NOTHING_CORRECT):
-        if tasks := [row["task"] for row in seen.rows("report.standings") if row["level"] == lack]:
-            yield f"{len(tasks)} tasks that were asked for, {lack}: {_named(tasks)}{_goes_on(seen)}"
-    if open_ := _unconfirmed(seen):
-        again = f"confirm with: evo resume {quote(seen.run)} --confirm"
-        yield f"Unconfirmed leaders: {_named(open_)}; {again}"
     if seen.questions:
         yield f"{seen.questions} questions wait for answers from outside: evo ask {quote(seen.run)}"
     for row in seen.rows("report.events"):
@@ -94,25 +77,10 @@ def attention(seen: Material) -> Iterator[str]:
             yield f"{in_words(row['kind'])}, {row['times']} times, at last: {row['latest']}"
 
 
-def _goes_on(seen: Material) -> str:
-    """Why the search ended, and the command with which it goes on; empty while it does."""
-    if seen.is_running or not (sittings := seen.rows("status.sessions")):
-        return ""
-    why = f" ({sittings[-1]['reason']})" if sittings[-1]["reason"] else ""
-    return f"{why}; go on with: {resuming(seen.run, sittings[-1]['ended'], limits(seen.rows('health.use')[0]))}"
-
-
-def _unconfirmed(seen: Material) -> list[str]:
-    return [row["task"] for row in seen.champions if row["level"] != "confirmed"]
-
-
-def _named(tasks: list[str]) -> str:
-    more = f" and {len(tasks) - NAMED} more" if len(tasks) > NAMED else ""
-    return ", ".join(tasks[:NAMED]) + more
-
-
 MOST_ROWS = 200
 """Rows of a table at most; its query gives them all."""
+MOST_OPEN = 20
+"""Rows of a table, figures and lineages that are shown at once; more stand folded."""
 MOST_DRAWN = 12
 """Tasks that have figures of both kinds of progress, maps and rooflines; of more there is one figure each."""
 MOST_EXAMPLES = 20
@@ -127,9 +95,9 @@ def document(seen: Material, now: float) -> Document:
     made = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d %H:%M UTC")
     folds = kernel_folds(seen)
     sections = [
-        _summary(seen), Section("What needs a person", [*_attention(seen)], "attention"), _progress(seen),
-        *_lineages(seen, folds), _archive(seen, folds), _roofline(seen), _failures(seen), _gains(seen), _tuning(seen),
-        _spent(seen),
+        Section("What was found", [*_found(seen)], "found"), _progress(seen), *_lineages(seen, folds),
+        _archive(seen, folds), _roofline(seen), _gains(seen), _tuning(seen), _failures(seen), _spent(seen),
+        _settings(seen),
     ]  # fmt: skip
     return Document(
         f"Run {seen.run.rstrip('/').rpartition('/')[2]}", told(seen), [*notices(seen)], sections,
@@ -151,6 +119,7 @@ def cut(caption: str, columns: Sequence[Column], rows: Sequence[Row], query: Que
     if len(rows) > MOST_ROWS:
         caption = f"{caption}: the first {MOST_ROWS} of {len(rows):,}"
     rows = rows[:MOST_ROWS]
+    more = {"folded": len(rows) > MOST_OPEN} | more
     said = [column for column in columns if any(_says(column, row) for row in rows)]
     return Table(caption, said, rows, query, **more)
 
@@ -192,45 +161,36 @@ def makers() -> list[Column]:
 # --- sections --------------------------------------------------------------------------------------------------------
 
 
-def _summary(seen: Material) -> Section:
+def _found(seen: Material) -> Iterator[Block]:
+    yield findings(seen)
+    if seen.health.state == "finished":
+        limits_ = limits(seen.rows("health.use")[0])
+        yield Words(f"To search on, with twice the budget: {resuming(seen.run, 'finished', limits_)}")
     columns = [
-        text("task", "task"), kernel("best"), number("time", "best_us", time_us), *speedups(),
+        text("task", "task"), certain(), kernel("best"), number("time", "best_us", time_us),
+        number("estimate", "speedup", ratio), bounds("95 %", "speedup_low", "speedup_high"), level(),
         number("over library", "over_library", ratio), bounds("95 %", "library_low", "library_high"),
         number("kernels", "kernels", count), number("correct", "correct", count),
         number("evaluations", "evaluations", count), number("evaluator s", "evaluator_s", seconds),
         number("US dollars", "cost_usd", dollars), text("made by", "mutator"),
     ]  # fmt: skip
-    made = table(seen, "The best kernel of each task", columns, "report.standings", empty="Nothing was asked for yet.")
-    host, config = json.loads(seen.row.get("host_json") or "{}"), seen.config
+    yield table(seen, "The best kernel of each task", columns, "report.standings", folded=True, empty="There is none.")
+
+
+def _settings(seen: Material) -> Section:
+    host, config, use = json.loads(seen.row.get("host_json") or "{}"), seen.config, seen.rows("health.use")[0]
     device, machine = (config.get("device") or {}).get("name"), host.get("processor")
     shown = {
         "strategy": config.get("strategy"), "target": config.get("target"), "workloads": config.get("workload_set"),
         "device": device, "GPUs": ", ".join(host.get("gpus", ())),
-        "machine": None if machine and machine in (device or "") else machine,
-        "used": used(spent(seen.rows("health.use")[0]), limits(seen.rows("health.use")[0])),
+        "machine": None if machine and machine in (device or "") else machine, "used": used(spent(use), limits(use)),
         "models": ", ".join((config.get("llm") or {}).get("models", ())), "seed": config.get("seed"),
         "began": f"{seen.row['created_at']:%Y-%m-%d %H:%M %Z}" if seen.row else None,
         "kernel-evo": seen.row.get("engine_version"),
     }  # fmt: skip
     items = [f"{name}: {value}" for name, value in shown.items() if value not in (None, "")]
     listing = Listing("Every setting", json.dumps(config, indent=2), query=seen.query("report.config"))
-    return Section("Summary", [made, Words(items=items), listing], "summary")
-
-
-def _attention(seen: Material) -> Iterator[Block]:
-    found = [*attention(seen)]
-    yield Words(items=found) if found else Words("Nothing.")
-    if seen.rows("report.quarantined"):
-        columns = [
-            text("task", "task"), kernel(), text("mutator", "mutator"), text("author", "author", code=True),
-            text("message", "message", code=True), text("when", "judged_at"),
-        ]  # fmt: skip
-        yield table(seen, "Kernels in quarantine: too fast or too odd to be believed", columns, "report.quarantined")
-    columns = [
-        text("event", "kind"), text("task", "task"), number("times", "times", count), text("latest", "latest_at"),
-        text("what the latest says", "latest", code=True),
-    ]  # fmt: skip
-    yield table(seen, "Alarms and other events", columns, "report.events", folded=True, empty="There are none.")
+    return Section("Settings", [Words(items=items), listing], "settings")
 
 
 def _progress(seen: Material) -> Section:
@@ -246,7 +206,8 @@ def _progress(seen: Material) -> Section:
         "hindsight: a kernel counts with the verdict that counts now, and not at all if it was refuted."
     )]  # fmt: skip
     if drawn:
-        blocks.append(Figures({"best so far": 0}, drawn, in_pairs=len(kinds) == 2))
+        figures = Figures({"best so far": 0}, drawn, in_pairs=len(kinds) == 2)
+        blocks.append(Fold("The progress of each task, drawn", [figures]) if len(drawn) > MOST_OPEN else figures)
     columns = [
         text("task", "task"), number("evaluation", "evaluation", count), number("after s", "elapsed_s", seconds),
         kernel(), certain(), number("estimate", "speedup", ratio), bounds("95 %", "speedup_low", "speedup_high"),
@@ -271,9 +232,12 @@ def _lineages(seen: Material, folds: Folds) -> Iterator[Section]:
     )  # fmt: skip
     words = "How the best kernel of each task came to be, step by step; open a kernel for its source, difference to its"
     told = Words(f"{words} parent, verdict, metrics, and what a model was asked and answered.{rest}")
-    yield Section("Lineage", [told] if seen.lineages else [Words("No kernel is correct yet.")], "lineage")
-    for each in seen.lineages:
-        yield Section(each.task, [*_lineage(seen, each, folds)], f"lineage-{each.task}", inner=True)
+    if not seen.lineages:
+        told = Words("No kernel is correct yet.")
+    parts = [(each.task, [*_lineage(seen, each, folds)], f"lineage-{each.task}") for each in seen.lineages]
+    few = len(parts) <= MOST_DRAWN
+    yield Section("Lineage", [told] if few else [told, *(Fold(*part) for part in parts)], "lineage")
+    yield from (Section(*part, inner=True) for part in parts if few)
 
 
 def _lineage(seen: Material, each: Descent, folds: Folds) -> Iterator[Block]:
@@ -363,10 +327,21 @@ def _failures(seen: Material) -> Section:
                 row["example"][:MOST_EXAMPLE])
         for row in seen.rows("repeated_failures")[:MOST_EXAMPLES]
     ]  # fmt: skip
+    held = [
+        text("task", "task"), kernel(), text("mutator", "mutator"), text("author", "author", code=True),
+        text("message", "message", code=True), text("when", "judged_at"),
+    ]  # fmt: skip
+    events = [
+        text("event", "kind"), text("task", "task"), number("times", "times", count), text("latest", "latest_at"),
+        text("what the latest says", "latest", code=True),
+    ]  # fmt: skip
+    quarantined = "Kernels in quarantine: too fast or too odd to be believed"
     return Section("Failures", [
+        *([table(seen, quarantined, held, "report.quarantined")] if seen.rows("report.quarantined") else []),
         table(seen, "By kind", columns, "report.failures", empty="Nothing failed."),
         table(seen, "Failures that repeat; N stands for numbers", repeated, "repeated_failures", empty="None repeats."),
         *([Fold("Examples of those", examples)] if examples else []),
+        table(seen, "Alarms and other events", events, "report.events", folded=True, empty="There are none."),
     ], "failures")  # fmt: skip
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from evo.api import Ancestor, Run, StoredKernel, principal_chain
 from evo.report.document import Query
-from evo.report.status import open_questions
+from evo.report.health import Health, health
+from evo.report.status import TaskSummary, open_questions, summary
 from evo.store.reads import Value, filled
 from fitness.profiling.roofline import Peaks, roofline
 from fitness.targets import device_info, peaks
@@ -21,12 +22,12 @@ from operators.expression import ExpressionError
 Row = dict[str, Any]
 NAMED = (
     "leaders", "mutators", "rewrites", "models", "contributors", "outside", "tuning", "lost_time", "stagnation",
-    "duplicates", "repeated_failures",
+    "duplicates", "repeated_failures", "noise",
 )  # fmt: skip
 """Worked queries that it shows whole."""
 SHOWN = (
     "report.standings", "report.ends", "report.elites", "report.failures", "report.costs", "report.quarantined",
-    "report.events", "report.roofline", "status.problems", "status.sessions", "health.endings", "health.use",
+    "report.events", "report.roofline", "status.sessions", "health.use",
 )  # fmt: skip
 """The engine's own queries whose answers it shows; see `evo.store.reads`."""
 SIBLINGS = 12
@@ -62,6 +63,9 @@ class Material:
     config: Mapping[str, Any]
     questions: int
     """Number of questions that wait for answers from outside."""
+    health: Health
+    tasks: Sequence[TaskSummary]
+    """All that were asked for."""
     answers: Mapping[str, Sequence[Row]]
     """To queries, by their name."""
     lineages: Sequence[Descent]
@@ -81,11 +85,6 @@ class Material:
         known = Query(self.run, "" if name in NAMED else filled(name, **values), len(self.answers.get(name, ())))
         return replace(known, name=name) if name in NAMED else known
 
-    @property
-    def champions(self) -> list[Row]:
-        """Standings of tasks that have a correct kernel."""
-        return [row for row in self.rows("report.standings") if row["kernel_id"]]
-
 
 def material(run: Run) -> Material:
     """Read what a report of the run says. It raises UserError."""
@@ -99,7 +98,7 @@ def material(run: Run) -> Material:
         kernels = run.kernels(wanted[:MOST_KERNELS])
         return Material(
             str(run.folder), is_running, row, json.loads(row["config_json"]) if row else {}, open_questions(run),
-            answers, lineages, kernels, len(wanted) - len(kernels), _calls(run, kernels),
+            health(run), summary(run), answers, lineages, kernels, len(wanted) - len(kernels), _calls(run, kernels),
         )  # fmt: skip
 
 

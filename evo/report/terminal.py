@@ -226,7 +226,7 @@ def many_line(tasks: Sequence[TaskSummary]) -> str:
     never = sum(t.state == "not begun" for t in tasks)
     lost = "".join(f", {n} {what}" for n, what in ((flagged, "flagged"), (failed, "failed"), (never, "not begun")) if n)
     return (
-        f"{len(tasks)} tasks, {sum(s > 1 for s in speedups)} faster than naive, "
+        f"{len(tasks)} task{'s' * (len(tasks) != 1)}, {sum(s > 1 for s in speedups)} faster than naive, "
         f"{sum(t.confirmed for t in tasks)} confirmed{lost}, geometric mean {ratio(mean)}"
     )
 
@@ -250,13 +250,13 @@ def standing_cells(s: Standing) -> tuple[str, ...]:
         ratio(s.speedup),
         interval(s.speedup_low, s.speedup_high),
         standing(s.level, s.flagged),
-        ratio(s.against_library) + _composed(s),
+        ratio(s.against_library) + composed(s),
         interval(s.against_library_low, s.against_library_high),
     )
 
 
-def _composed(s: Standing) -> str:
-    """Words on a library that has no one call for it."""
+def composed(s: Standing) -> str:
+    """Words on a library that has no one call for it, to be appended."""
     return " composed" * s.library_composed + " partly composed" * s.library_partly_composed
 
 

@@ -98,7 +98,7 @@ def test_a_list_and_a_page_have_every_task(
     assert "9 tasks" in out and "5 not begun" in out and "1 unconfirmed" in out
     page = str(document(material(Run(folder)), 0.0))
     assert all(task in page for task in UNTOUCHED)
-    assert f"5 tasks that were asked for, not begun: {', '.join(UNTOUCHED)} ({REASON})" in page
+    assert f"5 of 9 tasks not begun ({', '.join(UNTOUCHED[:3])} and 2 more): {REASON}; go on with: evo resume" in page
 
 
 def test_a_stopped_run_goes_on_with_the_budget_it_has(tmp_path: Path) -> None:

@@ -91,7 +91,14 @@ def timed(folder: Path, se: float) -> Path:
         told.propose(number, "transform" if number else "ancestor", "K0" if number else "", name)
         beside = {"log_speedup": ratio * (number > 0), "anchor_id": "K0", "log_ratio": ratio, "log_ratio_se": se}
         told.evaluate(number, name, "screen", "correct", **beside)
-    own = {"workload": "n", "latency_us": 1.0, "anchor_latency_us": 1.5, "log_ratio": 0.4, "log_ratio_se": se, "pairs": 2}
+    own = {
+        "workload": "n",
+        "latency_us": 1.0,
+        "anchor_latency_us": 1.5,
+        "log_ratio": 0.4,
+        "log_ratio_se": se,
+        "pairs": 2,
+    }
     timings = [own | {"evaluation_id": told.tables["evaluations"][0]["evaluation_id"]}]
     with Store(folder, create=True) as store:
         row, events = run() | {"config_json": '{"operators": ["softmax"]}'}, [event("session"), event("finished")]

@@ -32,8 +32,7 @@ from tests.store.rows import event, run
 from tests.store.story import stored
 
 SECTIONS = (
-    "summary",
-    "attention",
+    "found",
     "progress",
     "lineage",
     "archive",
@@ -42,6 +41,7 @@ SECTIONS = (
     "gains",
     "tuning",
     "spent",
+    "settings",
 )
 
 
@@ -121,7 +121,7 @@ def test_it_shows_every_view_and_all_about_the_kernels_of_a_lineage(reported: Re
     assert any(code.startswith("--- system ---") for code in codes) and any("CHANGE: idea" in code for code in codes)
     (best,) = (table for table in reported.page.tables if table.caption == "The best kernel of each task")
     levels = [row["level"] for row in best.values("query")]
-    assert len(levels) == 2 and ("Unconfirmed are" in reported.text) == (levels != ["confirmed"] * 2)
+    assert len(levels) == 2 and ("tasks unconfirmed (" in reported.text) == (levels != ["confirmed"] * 2)
 
 
 def test_hostile_words_are_text_and_nothing_is_asked_of_a_network(reported: Reported) -> None:

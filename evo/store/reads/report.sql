@@ -3,7 +3,7 @@ with fates as (
     select task, count(*) as kernels, count(*) filter (status = 'correct') as correct
     from verdicts where duplicate_of is null group by task
 )
-select task, s.kernel_id, s.speedup, s.speedup_low, s.speedup_high, 
+select task, s.kernel_id, s.best_speedup, s.speedup, s.speedup_low, s.speedup_high,
     coalesce(s.level, if(t.is_begun, 'nothing correct', 'not begun')) as level,
     s.flagged, s.best_us, s.against_library as over_library, s.against_library_low as library_low,
     s.against_library_high as library_high, u.evaluations, f.kernels, f.correct, u.cost_usd, u.evaluator_s,
