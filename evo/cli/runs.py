@@ -155,12 +155,12 @@ def ui(
     """Serve a run's report as a page that keeps up with the search, to this machine's browsers; Ctrl-C ends it."""
     from evo.folders import find_run
     from evo.report.charts import check_drawing
-    from evo.report.server import Maker, Watched, is_loopback, server
+    from evo.report.ui.server import Maker, Watched, is_loopback, server
 
     check_drawing()
     folder = find_run(runs, run)
-    maker = Maker(folder)
-    watched = Watched(folder, maker)
+    makers = Maker(folder, runs), Maker(folder, runs)
+    watched = Watched(folder, *makers)
     try:
         with server(watched, host, port) as serving:
             if error := watched.first().error:
@@ -180,8 +180,10 @@ def ui(
                 webbrowser.open(address)
             serving.serve_forever()
     except KeyboardInterrupt:
-        maker.close()
+        for maker in makers:
+            maker.close()
         sys.stdout.flush()
         os._exit(INTERRUPTED)  # threads that still serve a reader are neither waited for nor stopped half-way by Python
     finally:
-        maker.close()
+        for maker in makers:
+            maker.close()

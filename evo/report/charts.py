@@ -121,6 +121,21 @@ def progress_figure(task: str, leaders: Rows, end: Mapping[str, Any], against: s
     )  # fmt: skip
 
 
+def lines_figure(title: str, rows: Rows, series: Sequence[str], across: tuple[str, str], up: tuple[str, str]) -> Figure:
+    """Lines of several series, which the field `series` of a row names; `across` and `up` are fields with titles."""
+    colours, dashed = series_scales(series)
+    x, y = (
+        {"field": name, "type": "quantitative", "title": told, "axis": {"tickCount": 5, "format": "~s"}}
+        for name, told in (across, up)
+    )
+    named = {"field": "series", "type": "nominal", "legend": None}
+    spec = _drawing(rows, [{
+        "mark": {"type": "line", "strokeWidth": 2},
+        "encoding": {"x": x, "y": y, "color": {**named, "scale": colours}, "strokeDash": {**named, "scale": dashed}},
+    }])  # fmt: skip
+    return Figure(title, f"{title}: the figures of {', '.join(series)} over {across[1]}.", spec)
+
+
 def _ends(row: Mapping[str, Any]) -> dict[str, float | None]:
     """The ends of its interval; the figure shows no more than 100 times around the speedup."""
     low, high, speedup = row["speedup_low"], row["speedup_high"], row["speedup"]

@@ -14,6 +14,9 @@ from typing import Any
 from evo.report.amounts import plain
 from fitness.words import interval, standing
 
+KERNEL = "kernel-"
+"""Prefix of the anchor of a kernel."""
+
 
 @dataclass(frozen=True)
 class Query:
@@ -131,6 +134,8 @@ class Listing:
     query: Query | None = None
     is_diff: bool = False
     """Whether lines that begin with + and - are what was added and taken away."""
+    is_open: bool = False
+    """Whether it is shown at once."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +186,23 @@ class Findings:
     """Whether they stand open."""
 
 
-Block = Words | Table | Figures | Listing | Fold | Findings
+@dataclass(frozen=True)
+class Links:
+    """Addresses of pages of the same server, with what each is."""
+
+    items: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Form:
+    """Questions to a page of the server, with their answers of now."""
+
+    action: str
+    fields: Sequence[tuple[str, str, Sequence[str] | None]]
+    """Name, value, and what there is to choose from; None: any text."""
+
+
+Block = Words | Table | Figures | Listing | Fold | Findings | Links | Form
 
 
 @dataclass(frozen=True)

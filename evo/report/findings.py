@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from shlex import quote
 
 from evo.api import Ancestor
 from evo.report.amounts import count, duration, usd
 from evo.report.document import Finding, Findings
 from evo.report.run_data import Descent, Material, Row
-from evo.report.run_kernels import LINK
+from evo.report.run_kernels import anchor
 from evo.report.status import TaskSummary
 from evo.report.terminal import composed
 from fitness.words import interval, ratio, speedup, standing, time_us
@@ -53,7 +53,7 @@ def _finding(
         _brief(t) if t.kernel_id else t.why,
         is_sure=t.confirmed, points=[(row["elapsed_s"], row["best_speedup"]) for row in steps],
         parts=[(name, said) for name, said in parts if said], command=_next(seen, t),
-        link=f"{LINK}{t.task}-{t.kernel_id}" if t.kernel_id else "",
+        link=anchor(t.task, t.kernel_id) if t.kernel_id else "",
     )  # fmt: skip
 
 
@@ -82,7 +82,7 @@ def _change(path: Sequence[Ancestor]) -> str:
     """The step of the lineage that certainly brought most, in its author's words."""
     gains = [
         (step.speedup_low / before.speedup_high, before, step)
-        for before, step in zip(path, path[1:], strict=False)
+        for before, step in pairwise(path)
         if step.speedup_low and before.speedup_high and step.task == before.task
     ]
     if not gains:

@@ -15,39 +15,61 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlencode
 
 import jinja2
 from markupsafe import Markup
 
 from evo.report.charts import colour, dashes, svg
-from evo.report.document import Block, Column, Document, Figures, Fold, Listing, Program, Query, Section, Table, Words
+from evo.report.document import (
+    KERNEL,
+    Block,
+    Column,
+    Document,
+    Figures,
+    Fold,
+    Listing,
+    Program,
+    Query,
+    Section,
+    Table,
+    Words,
+)
 from evo.report.output import as_json, printable
 
 FOLDER = Path(__file__).parent / "assets"
 NAME = "page.html.j2"
 
 
-def html(document: Document, *, live: str | None = None) -> str:
+def html(document: Document, *, live: str | None = None, site: Sequence[tuple[str, str]] = ()) -> str:
     """The whole file, or (`live`, the name of this state) the same page for `evo ui`, which then asks for newer ones.
 
-    It raises UserError where the library that draws is not installed.
+    `site` are addresses and titles of the server's pages, which kernels then have too. It raises UserError where the
+    library that draws is not installed.
     """
     is_live = live is not None
     return _environment().get_template(NAME).render(
         document=document, script=Markup(_script(live=is_live)), style=Markup(_asset("page.css")),
-        policy=policy(live=is_live), anchors=_anchors(document), live=live,
+        policy=policy(live=is_live, served=bool(site)), anchors=_anchors(document), live=live, site=site,
     )  # fmt: skip
 
 
-def policy(*, live: bool) -> str:
-    """The page's content security policy: it may run its own script, and where it is live ask the server that it came
-    from."""
+def policy(*, live: bool, served: bool) -> str:
+    """The page's content security policy: it may run its own script, where it is served send its search box to the
+    server that it came from, and where it is live ask that."""
     digest = base64.b64encode(hashlib.sha256(_script(live=live).encode()).digest()).decode()
     asks = "connect-src 'self'; " if live else ""
     return (
         f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; {asks}base-uri 'none'; "
-        "form-action 'none'"
+        f"form-action '{'self' if served else 'none'}'"
     )
+
+
+def kernel_address(column: Column, row: Mapping[str, Any]) -> str:
+    """The address of the kernel that a cell names, on a server; empty where it names none."""
+    if column.link != KERNEL or not (kernel := row.get((column.link_names or column.names)[-1])):
+        return ""
+    return f"/kernel/{quote(kernel)}?{urlencode({'task': row['task']})}"
 
 
 @cache
@@ -85,9 +107,10 @@ def sparkline(points: Sequence[tuple[float, float]]) -> Markup:
     at = [2 + (SPARK_WIDTH - 12) * (seconds - first) / ((last - first) or 1.0) for seconds, _ in points]
     up = [SPARK_HEIGHT - 3 - (SPARK_HEIGHT - 6) * (log - low) / ((high - low) or 1.0) for log in logs]
     steps = "".join(f"H{x:.1f}V{y:.1f}" for x, y in zip(at[1:], up[1:], strict=True))
+    path = f"M{at[0]:.1f},{up[0]:.1f}{steps}H{SPARK_WIDTH - 2}"
     return Markup(
-        f'<svg width="{SPARK_WIDTH}" height="{SPARK_HEIGHT}" aria-hidden="true"><path d="M{at[0]:.1f},{up[0]:.1f}{steps}'
-        f'H{SPARK_WIDTH - 2}" fill="none" stroke="{colour(0)}" stroke-width="1.5"/></svg>'
+        f'<svg width="{SPARK_WIDTH}" height="{SPARK_HEIGHT}" aria-hidden="true"><path d="{path}" fill="none" '
+        f'stroke="{colour(0)}" stroke-width="1.5"/></svg>'
     )
 
 
@@ -124,7 +147,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True, finalize=_shown,
     )  # fmt: skip
     made.filters |= {"kind": kind, "drawn": drawn, "changed": changed, "sparkline": sparkline}
-    made.globals |= {"value": value, "colour": colour, "dashes": dashes}
+    made.globals |= {"value": value, "colour": colour, "dashes": dashes, "kernel_address": kernel_address}
     return made
 
 

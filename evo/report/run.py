@@ -14,6 +14,7 @@ from evo.api import Run
 from evo.report.amounts import amount, count, dollars, seconds, share
 from evo.report.charts import check_drawing, map_figure, progress_figure, roofline_figure
 from evo.report.document import (
+    KERNEL,
     Block,
     Column,
     Document,
@@ -33,7 +34,7 @@ from evo.report.findings import findings
 from evo.report.health import limits, spent, used
 from evo.report.render import html
 from evo.report.run_data import SIBLINGS, Descent, Material, Row, material, placed, siblings_of, stored_peaks
-from evo.report.run_kernels import LINK, kernel_folds
+from evo.report.run_kernels import kernel_folds
 from evo.report.status import resuming
 from evo.report.terminal import lack_lines, many_line
 from evo.version import engine_version
@@ -131,7 +132,7 @@ def _says(column: Column, row: Row) -> bool:
 
 def kernel(title: str = "kernel", name: str = "kernel_id") -> Column:
     """A column of kernels' ids, which lead to all about them."""
-    return Column(title, (name,), _short, numeric=False, code=True, link=LINK, link_names=("task", name))
+    return Column(title, (name,), _short, numeric=False, code=True, link=KERNEL, link_names=("task", name))
 
 
 def _short(kernel_id: str | None) -> str:
@@ -423,9 +424,12 @@ def _log(value: float) -> str:
     return f"{value:.3f}"
 
 
-def report_page(folder: Path, *, live: str | None = None) -> str:
-    """The report of the run in `folder` as it now is; `live`: as `evo.report.render.html`. It raises UserError."""
-    return html(document(material(Run(folder)), time.time()), live=live)
+def report_page(folder: Path, *, live: str | None = None, site: Sequence[tuple[str, str]] = ()) -> str:
+    """The report of the run in `folder` as it now is; `live` and `site` as in `evo.report.render.html`.
+
+    It raises UserError.
+    """
+    return html(document(material(Run(folder)), time.time()), live=live, site=site)
 
 
 def write_report(folder: Path, out: Path, *, replace: bool = False) -> Path:

@@ -11,7 +11,7 @@ from typing import Any
 
 from evo.api import StoredKernel, Verdict
 from evo.report.amounts import count
-from evo.report.document import Block, Fold, Listing, Query, Table, Words, bounds, number, text
+from evo.report.document import KERNEL, Block, Fold, Listing, Query, Table, Words, bounds, number, text
 from evo.report.run_data import Material, Row
 from evo.report.terminal import Field, Fitted
 from evo.store.reads import Value, filled
@@ -21,8 +21,6 @@ from fitness.words import digits, in_words, interval, ratio, speedup, time_us
 from operators.errors import PlanError
 from operators.plan.header import read_header
 
-LINK = "kernel-"
-"""Prefix of the anchor of a kernel."""
 MOST_TEXT = 5_000_000
 """Characters of sources, diffs, questions and answers in a report, all kernels together."""
 MOST_FILE, MOST_PROMPT = 60_000, 20_000
@@ -49,33 +47,40 @@ class Room:
 
 def anchor(task: str, kernel_id: str) -> str:
     """Where a report has all about a kernel."""
-    return f"{LINK}{task}-{kernel_id}"
+    return f"{KERNEL}{task}-{kernel_id}"
 
 
 def kernel_folds(seen: Material) -> dict[tuple[str, str], Fold]:
     """All about each kernel of the report, by its task and id, as far as there is room."""
     room = Room()
-    return {key: kernel_fold(seen, kernel, room) for key, kernel in seen.kernels.items() if room.left > 0}
+    return {
+        key: Fold(title(kernel), [*about(seen.run, kernel, seen.calls.get(key, ()), room)], anchor(*key))
+        for key, kernel in seen.kernels.items()
+        if room.left > 0
+    }
 
 
-def kernel_fold(seen: Material, kernel: StoredKernel, room: Room) -> Fold:
-    """All about one kernel."""
-    whole = _asking(seen, "report.source", kernel=kernel.id)
-    blocks: list[Block] = [Words(items=[*_told(kernel)])]
+def about(
+    run: str, kernel: StoredKernel, calls: Sequence[Row], room: Room, *, is_open: bool = False
+) -> Iterator[Block]:
+    """All about one kernel of a run; `calls` are the questions to models that led to it."""
+    whole = _asking(run, "report.source", kernel=kernel.id)
+    yield Words(items=[*_told(kernel)])
     if kernel.verdict:
-        blocks += _verdict(seen, kernel, kernel.verdict)
-    blocks += _metrics(kernel)
+        yield from _verdict(run, kernel, kernel.verdict)
+    yield from _metrics(kernel)
     if kernel.diff:
-        blocks.append(Listing("Difference to its parent", room.cut(kernel.diff, MOST_FILE, whole), is_diff=True))
-    blocks.append(Listing("Source, with its plan", room.cut(kernel.text, MOST_FILE, f"{whole} --format csv")))
-    for call in seen.calls.get((kernel.task, kernel.id), ()):
-        blocks += _call(seen, call, room)
-    return Fold(title(kernel), blocks, anchor(kernel.task, kernel.id))
+        changed = room.cut(kernel.diff, MOST_FILE, whole)
+        yield Listing("Difference to its parent", changed, is_diff=True, is_open=is_open)
+    source = room.cut(kernel.text, MOST_FILE, f"{whole} --format csv")
+    yield Listing("Source, with its plan", source, is_open=is_open and not kernel.diff)
+    for call in calls:
+        yield from _call(run, call, room)
 
 
-def _asking(seen: Material, query: str, **values: Value) -> str:
+def _asking(run: str, query: str, **values: Value) -> str:
     """The command for what the report has no room for."""
-    return f"evo sql {quote(seen.run)} {quote(filled(query, **values))}"
+    return f"evo sql {quote(run)} {quote(filled(query, **values))}"
 
 
 def title(kernel: StoredKernel) -> str:
@@ -119,7 +124,7 @@ def _told(kernel: StoredKernel) -> Iterator[str]:
         yield from kernel.profile.notes
 
 
-def _verdict(seen: Material, kernel: StoredKernel, verdict: Verdict) -> Iterator[Block]:
+def _verdict(run: str, kernel: StoredKernel, verdict: Verdict) -> Iterator[Block]:
     library = {timing.workload: timing for timing in verdict.library_timings}
     rows: list[Row] = [_timing(each) | _library(library.get(each.workload)) for each in verdict.timings]
     columns = [
@@ -133,7 +138,7 @@ def _verdict(seen: Material, kernel: StoredKernel, verdict: Verdict) -> Iterator
             bounds("95 %", "library_low", "library_high"),
         ]  # fmt: skip
     if rows:
-        query = Query(seen.run, filled("report.timings", task=kernel.task, kernel=kernel.id), len(rows))
+        query = Query(run, filled("report.timings", task=kernel.task, kernel=kernel.id), len(rows))
         yield Table("Verdict, workload by workload", columns, rows, query)
     if worst := sorted(verdict.errors, key=lambda each: -each.max_ratio)[:MOST_CHECKS]:
         checks = [
@@ -176,10 +181,10 @@ def _metrics(kernel: StoredKernel) -> Iterator[Block]:
         yield Table("Metrics of its profile", columns, rows, folded=True)
 
 
-def _call(seen: Material, call: Row, room: Room) -> Iterator[Block]:
+def _call(run: str, call: Row, room: Room) -> Iterator[Block]:
     who = f"{call['model']}{' for ' + call['role'] if call['role'] else ''}"
     prompt, answer = (
-        f"{_asking(seen, name, call=call['call_id'])} --format csv" for name in ("report.prompt", "report.answer")
+        f"{_asking(run, name, call=call['call_id'])} --format csv" for name in ("report.prompt", "report.answer")
     )
     asked = _conversation(json.loads(call["messages_json"]))
     yield Listing(f"Prompt to {who}", room.cut(asked, MOST_PROMPT, prompt))

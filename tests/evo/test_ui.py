@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from evo.report import server as watching
 from evo.report.health import Health, HealthFinding
-from evo.report.server import Made, Maker, Reading, Trace, Watched, Wish, due, is_ours, server
+from evo.report.ui import server as watching
+from evo.report.ui.server import Made, Maker, Reading, Trace, Watched, Wish, due, is_ours, server
 from evo.store import Store
 from tests.evo.browser import CHROMIUM, Tab, tab
 from tests.evo.test_cli import evo
@@ -177,7 +177,7 @@ def test_a_run_is_read_again_where_it_changed_and_costs_its_share() -> None:
 def test_one_at_a_time_reads_and_nobody_who_does_not_ask(tmp_path: Path) -> None:
     reads, clock = Scripted(), Clock()
     with Store(tmp_path / "run", create=True) as store:
-        watched = Watched(tmp_path / "run", reads, clock)
+        watched = Watched(tmp_path / "run", reads, clock=clock)
         assert reads.wishes == [] and watched.first().health == WELL
         reads.gate.clear()
         assert watched.look()["making"] and watched.look()["page"] is None
@@ -231,7 +231,7 @@ class Live:
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     folder = tmp_path_factory.mktemp("live") / "run"
-    maker = Maker(folder)
+    maker = Maker(folder, folder.parent)
     with pytest.MonkeyPatch.context() as patch, Store(folder, create=True) as store:
         patch.setattr(watching, "SHARE", 1.0)
         patch.setattr(watching, "LEAST_PAUSE_S", 0.0)
@@ -247,7 +247,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 def test_files_of_the_current_folder_are_not_taken_for_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "uuid.py").write_text("raise SystemExit('not ours')\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    maker = Maker(tmp_path / "none")
+    maker = Maker(tmp_path / "none", tmp_path)
     assert "none" in maker.ask("health").error
     maker.close()
 

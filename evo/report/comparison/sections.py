@@ -17,6 +17,7 @@ from evo.report.comparison import words
 from evo.report.comparison.charts import curve_figure, effect_figure, task_figure
 from evo.report.comparison.data import Material
 from evo.report.document import (
+    KERNEL,
     Block,
     Column,
     Document,
@@ -36,8 +37,6 @@ from evo.version import engine_version
 from fitness.words import ratio, time_us
 from operators.plan.defaults import with_defaults
 
-LINK = "kernel-"
-"""Prefix of the anchor of a winner's file."""
 MOST_SOURCES = 4_000_000
 """Characters of winners' files in a report; the fastest of every task come first."""
 EVERY = 8
@@ -197,7 +196,7 @@ def _cells(seen: Material) -> Section:
         Column("correct", ("correct",), lambda value: "" if value is None else yes(value), numeric=False),
         number("evaluations", "evaluations", count), number("trials", "trials", count),
         number("tokens", "tokens", amount), number("US dollars", "cost_usd", dollars),
-        number("evaluator s", "evaluator_s", seconds), text("winner", "kernel", code=True, link=LINK),
+        number("evaluator s", "evaluator_s", seconds), text("winner", "kernel", code=True, link=KERNEL),
         text("ended", "reason"), text("run", "run", code=True),
     ]  # fmt: skip
     told = Words(
@@ -218,7 +217,7 @@ def _winners(seen: Material) -> Iterator[Section]:
     )
     yield Section("Winners", [told] if rows else [Words("No cell has a winner of its own yet.")], "winners")
     columns = [
-        text("kernel", "kernel", code=True, link=LINK), text("of", "cells"), text("verdict", "verdict"),
+        text("kernel", "kernel", code=True, link=KERNEL), text("of", "cells"), text("verdict", "verdict"),
         number("speedup", "speedup", ratio), bounds("95 % interval", "speedup_low", "speedup_high"),
         number("time", "latency_us", time_us), number("naive", "naive_us", time_us),
         number("library", "library_us", time_us), number("over library", "over_library", ratio),
@@ -263,7 +262,7 @@ def _sources(seen: Material) -> dict[str, Block]:
             room -= len(file)
             shown = file if room >= 0 else "(left out for the size of this report; the query below has it)"
             title = f"{row['kernel']}, of {row['cells']}: source"
-            found[row["kernel_id"]] = Listing(title, shown, f"{LINK}{row['kernel']}", query)
+            found[row["kernel_id"]] = Listing(title, shown, f"{KERNEL}{row['kernel']}", query)
     return found
 
 

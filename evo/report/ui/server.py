@@ -1,4 +1,4 @@
-"""The server of `evo ui`: one page, and how the run is that it shows. There is nothing else to ask for.
+"""The server of `evo ui`: a run's report, its state, and the pages of `evo.report.ui.pages`. It has no files.
 
 All who can reach the address can read the run: this machine alone, unless a user says otherwise. Pages of other
 sites cannot: the name by which a browser asks must be one of ours (DNS rebinding), nothing may be framed, and no answer
@@ -25,20 +25,23 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 from socketserver import TCPServer
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from evo.api import Run
 from evo.folders import DATABASE
 from evo.report.document import Document
 from evo.report.health import Health, health
 from evo.report.render import html, policy
+from evo.report.run import report_page
+from evo.report.ui.pages import SITE, Address, Missing, page
 from evo.store import has_writer
 from evo.workers.local import fresh_environment, fresh_python
 from operators.errors import UserError
 
-ENTRY = "from evo.report.server import main; main()"
+ENTRY = "from evo.report.ui.server import main; main()"
 NICENESS = 10
-Wish = Literal["page", "health"]
+Wish = str
+"""`page`, `health`, or the path of another page."""
 
 
 @dataclass(frozen=True)
@@ -54,14 +57,16 @@ class Made:
     """Processor time that it took."""
     error: str = ""
     """Why there is none, in a line."""
+    is_missing: bool = False
+    """Whether that is because there is nothing of that name."""
 
 
 class Maker:
     """The process, started when it is first asked and again when it was lost. It ends with us, however we end."""
 
-    def __init__(self, folder: Path) -> None:
-        """`folder` is the run's."""
-        self._folder = folder
+    def __init__(self, folder: Path, runs: Path) -> None:
+        """`folder` is the run's, `runs` that of all runs."""
+        self._folder, self._runs = folder, runs
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
         self._asking = threading.Lock()
@@ -89,7 +94,7 @@ class Maker:
         own, theirs = Pipe()
         with theirs:
             self._process = subprocess.Popen(
-                fresh_python(ENTRY, str(theirs.fileno()), str(self._folder)),
+                fresh_python(ENTRY, str(theirs.fileno()), str(self._folder), str(self._runs)),
                 pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, stdout=2,
                 start_new_session=True,  # Ctrl-C is for us alone
                 env=fresh_environment(os.environ),
@@ -101,25 +106,25 @@ class Maker:
 def main() -> None:
     """Answer until no browser asks any more."""
     os.nice(NICENESS)
-    folder = Path(sys.argv[2])
+    folder, runs = map(Path, sys.argv[2:4])
     with Connection(int(sys.argv[1])) as connection, suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
-            connection.send(made(folder, connection.recv()))
+            connection.send(made(folder, runs, connection.recv()))
 
 
-def made(folder: Path, wish: Wish) -> Made:
+def made(folder: Path, runs: Path, wish: Wish) -> Made:
     """The material of the run in `folder` as of now."""
-    from evo.report.run import report_page
-
     try:
+        if wish.startswith("/"):
+            return Made(None, page=page(folder, runs, wish).encode("utf-8", errors="backslashreplace"))
         found = health(Run(folder))
         if wish == "health":
             return Made(found)
         state, before_s = str(time.time_ns()), time.process_time()
-        page = report_page(folder, live=state).encode("utf-8", errors="backslashreplace")
-        return Made(found, state, page, time.process_time() - before_s)
+        report = report_page(folder, live=state, site=SITE).encode("utf-8", errors="backslashreplace")
+        return Made(found, state, report, time.process_time() - before_s)
     except (UserError, OSError) as error:
-        return Made(None, error=str(error))
+        return Made(None, error=str(error), is_missing=isinstance(error, Missing))
 
 
 SHARE = 0.2
@@ -132,7 +137,7 @@ HEALTH_S = 30.0
 
 
 class Reads(Protocol):
-    """Who reads the run; see `evo.report.server.Maker`."""
+    """Who reads the run; see `evo.report.ui.server.Maker`."""
 
     def ask(self, wish: Wish) -> Made:
         """The material of the run as of now."""
@@ -198,10 +203,12 @@ def due(now_s: float, found: Trace, last: Reading | None) -> bool:
 class Watched:
     """A run, its newest page and its health. Any thread may ask; nothing is read while none does."""
 
-    def __init__(self, folder: Path, reads: Reads, clock: Callable[[], float] = time.time) -> None:
-        """`clock` tells seconds since 1970."""
+    def __init__(
+        self, folder: Path, reads: Reads, pages: Reads | None = None, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        """`pages` makes those that are asked for one by one; `clock` tells seconds since 1970."""
         self.folder = folder
-        self._reads, self._clock = reads, clock
+        self._reads, self._pages, self._clock = reads, pages or reads, clock
         self._lock = threading.Lock()
         self._busy: threading.Thread | None = None
         self._last: Reading | None = None
@@ -238,6 +245,10 @@ class Watched:
                 "running": found.is_running, "making": self._busy is not None,
                 "healthy": health is not None and health.is_healthy, "told": self._told(found),
             }  # fmt: skip
+
+    def other(self, path: str) -> Made:
+        """The page at a path, as of now."""
+        return self._pages.ask(path)
 
     def wait(self) -> None:
         """Wait for what is being read, if anything is."""
@@ -280,6 +291,8 @@ class Response:
     status: HTTPStatus
     kind: str
     body: bytes
+    is_live: bool = True
+    """Whether its script asks for newer states."""
 
 
 def respond(path: str, watched: Watched) -> Response:
@@ -289,7 +302,14 @@ def respond(path: str, watched: Watched) -> Response:
         return Response(HTTPStatus.OK, HTML, watched.page or waiting(watched))
     if path == "/state":
         return Response(HTTPStatus.OK, JSON, json.dumps(watched.look()).encode())
-    return refusal(HTTPStatus.NOT_FOUND, "there is nothing but / and /state")
+    try:
+        Address.parse(path)
+    except Missing as error:
+        return refusal(HTTPStatus.NOT_FOUND, str(error))
+    made = watched.other(path)
+    if made.page:
+        return Response(HTTPStatus.OK, HTML, made.page, is_live=False)
+    return refusal(HTTPStatus.NOT_FOUND if made.is_missing else HTTPStatus.SERVICE_UNAVAILABLE, made.error)
 
 
 def refusal(status: HTTPStatus, why: str) -> Response:
@@ -300,7 +320,7 @@ def refusal(status: HTTPStatus, why: str) -> Response:
 def waiting(watched: Watched) -> bytes:
     """The page until the first one is made."""
     empty = Document(f"Run {watched.folder.name}", "Its report is being made; it appears here by itself.", [], [])
-    return html(empty, live="").encode()
+    return html(empty, live="", site=SITE).encode()
 
 
 def headers(response: Response) -> dict[str, str]:
@@ -308,7 +328,7 @@ def headers(response: Response) -> dict[str, str]:
     return {
         "Content-Type": response.kind,
         "Content-Length": str(len(response.body)),
-        "Content-Security-Policy": f"{policy(live=True)}; frame-ancestors 'none'",
+        "Content-Security-Policy": f"{policy(live=response.is_live, served=True)}; frame-ancestors 'none'",
         "Cache-Control": "no-store",
         "X-Content-Type-Options": "nosniff",
         "X-Frame-Options": "DENY",
