@@ -125,8 +125,8 @@ def lines_figure(title: str, rows: Rows, series: Sequence[str], across: tuple[st
     """Lines of several series, which the field `series` of a row names; `across` and `up` are fields with titles."""
     colours, dashed = series_scales(series)
     x, y = (
-        {"field": name, "type": "quantitative", "title": told, "axis": {"tickCount": 5, "format": "~s"}}
-        for name, told in (across, up)
+        {"field": name, "type": "quantitative", "title": told, "axis": {"tickCount": 5, "format": form}}
+        for (name, told), form in ((across, "~s"), (up, "~g"))
     )
     named = {"field": "series", "type": "nominal", "legend": None}
     spec = _drawing(rows, [{

@@ -156,7 +156,7 @@ class Fold:
 
 
 @dataclass(frozen=True)
-class Finding:
+class TaskFinding:
     """The answer on one task: a line, and what is below it."""
 
     title: str
@@ -172,7 +172,7 @@ class Finding:
     parts: Sequence[tuple[str, str]]
     """Names and texts of what is below the line."""
     command: str
-    """What to do next."""
+    """The command to go on with."""
     link: str = ""
     """Anchor of all about the best kernel."""
 
@@ -181,7 +181,7 @@ class Finding:
 class Findings:
     """Answers on tasks, a line each."""
 
-    findings: Sequence[Finding]
+    findings: Sequence[TaskFinding]
     is_open: bool
     """Whether they stand open."""
 

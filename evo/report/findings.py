@@ -8,7 +8,7 @@ from shlex import quote
 
 from evo.api import Ancestor
 from evo.report.amounts import count, duration, usd
-from evo.report.document import Finding, Findings
+from evo.report.document import Findings, TaskFinding
 from evo.report.run_data import Descent, Material, Row
 from evo.report.run_kernels import anchor
 from evo.report.status import TaskSummary
@@ -42,13 +42,13 @@ def _by_task(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 def _finding(
     seen: Material, t: TaskSummary, descent: Descent | None, steps: list[Row], noise: Row | None, used: Row
-) -> Finding:
+) -> TaskFinding:
     path = descent.path if descent else ()
     parts = [
         ("Found", _found(t)), ("Beside the library", _library(t)), ("Change", _change(path)),
         ("Trust", " ".join(_trust(t, noise))), ("How", "; ".join(filter(None, (_way(path), _price(t, used))))),
     ]  # fmt: skip
-    return Finding(
+    return TaskFinding(
         t.task, ratio(t.best_speedup), standing(t.level, t.flagged) if t.kernel_id else t.state,
         _brief(t) if t.kernel_id else t.why,
         is_sure=t.confirmed, points=[(row["elapsed_s"], row["best_speedup"]) for row in steps],

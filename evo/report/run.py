@@ -45,7 +45,7 @@ OUTAGES = ("worker_lost", "model_out")
 
 
 def told(seen: Material) -> str:
-    """What was found, and at what price, in a sentence or two."""
+    """The result and its price, in a sentence or two."""
     if not seen.tasks:
         return "Nothing was asked for yet."
     kernels, use = sum(row["kernels"] or 0 for row in seen.rows("report.standings")), seen.rows("health.use")[0]
@@ -56,7 +56,7 @@ def told(seen: Material) -> str:
 
 
 def notices(seen: Material) -> Iterator[str]:
-    """What needs a person, each with the command that helps; to be read before any number."""
+    """Matters that need a person, each with the command that helps; to be read before any number."""
     if seen.is_running:
         yield "The search goes on: this is how it stood when the report was made, which is not its result."
     elif not seen.row:

@@ -1,4 +1,4 @@
-"""`evo ui`: a run's report that keeps up with the search, and nothing else, to no other reader."""
+"""`evo ui`: a run's report that keeps up with the search, to no other reader; its other pages: `test_ui_pages`."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def still(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 # --- what is served, and to whom -------------------------------------------------------------------------------------
 
 
-def test_one_page_and_its_state_are_all_there_is(still: Served) -> None:
+def test_there_are_a_report_its_state_and_pages_and_no_files(still: Served) -> None:
     assert still.ask("/")[2] == b"page" and still.state()["page"] == "1"
     head = still.ask("/", "HEAD")
     assert head[0] == 200 and head[2] == b"" and head[1]["Content-Length"] == "4"
@@ -113,14 +113,22 @@ def test_one_page_and_its_state_are_all_there_is(still: Served) -> None:
         "/?x=1",
         "http://127.0.0.1/",
         "/%00",
+        "/kernels/..",
+        "/kernel/",
+        "/kernel/a/b",
+        "/kernels?nothing=1",
     ):
-        assert still.ask(path)[0] == 404, path
+        code, told, said = still.ask(path)
+        assert code == 404 and said.count(b"\n") == 1 and told["Content-Type"].startswith("text/plain"), path
+    for path in ("/kernels?text=a", "/kernel/0123", "/queue", "/use", "/models", "/runs"):
+        code, told, said = still.ask(path)
+        assert (code, said) == (200, b"page") and "connect-src" not in told["Content-Security-Policy"], path
     for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"):
         code, told, _ = still.ask("/", method)
         assert code == 405 and told["Allow"] == "GET, HEAD", method
 
 
-@pytest.mark.parametrize("request_", ["/", "/state", "/no"])
+@pytest.mark.parametrize("request_", ["/", "/state", "/kernels", "/no"])
 def test_every_answer_is_for_this_page_alone_and_kept_nowhere(still: Served, request_: str) -> None:
     told = still.ask(request_)[1]
     assert told["Cache-Control"] == "no-store" and told["X-Content-Type-Options"] == "nosniff"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
@@ -47,8 +48,8 @@ ON_A_PAGE, CHILDREN = 100, 50
 BINS, POINTS, MOST_SERIES = 60, 200, 12
 """Parts of the time or of the requests, points of a line, and lines of a figure."""
 SORTS = ("certain", "estimate", "newest", "oldest", "generation")
-LONGEST = 200
-"""Characters of a value in an address."""
+LONGEST, LONGEST_CHANGE = 200, 90
+"""Characters of a value in an address, and of a change in the list."""
 
 
 class Missing(UserError):
@@ -56,16 +57,16 @@ class Missing(UserError):
 
 
 @dataclass(frozen=True)
-class Address:
-    """What a browser asks for."""
+class PageAddress:
+    """The page that a browser asks for."""
 
     page: str
     name: str = ""
-    """What stands behind the page's name."""
+    """The kernel, or another thing, that stands behind the page's name."""
     params: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, path: str) -> Address:
+    def parse(cls, path: str) -> PageAddress:
         """The address that a path is. It raises Missing."""
         parts = urlsplit(path)
         found = re.fullmatch(r"/(\w+)(?:/([\w.%-]{1,200}))?", parts.path)
@@ -84,7 +85,7 @@ class Address:
 
 def page(folder: Path, runs: Path, path: str) -> str:
     """The page of the run in `folder` at a path; `runs` holds all runs. It raises UserError, Missing among them."""
-    asked = Address.parse(path)
+    asked = PageAddress.parse(path)
     make, _ = PAGES[asked.page, bool(asked.name)]
     with Run(folder) as run:
         return html(make(run, runs, asked), site=SITE)
@@ -97,7 +98,7 @@ def _document(run: Run, name: str, told: str, sections: Sequence[Section]) -> Do
 # --- kernels ---------------------------------------------------------------------------------------------------------
 
 
-def _kernel(run: Run, runs: Path, asked: Address) -> Document:
+def _kernel(run: Run, runs: Path, asked: PageAddress) -> Document:
     try:
         found = run.kernel(asked.name, asked.params.get("task", ""))
     except UserError as error:
@@ -120,13 +121,16 @@ def _table(caption: str, columns: Sequence[Any], rows: Sequence[Row], empty: str
     return Table(caption, shown, rows, empty=empty)
 
 
-def _kernels(run: Run, runs: Path, asked: Address) -> Document:
+def _kernels(run: Run, runs: Path, asked: PageAddress) -> Document:
     wanted = {name: asked.params.get(name, "") for name in ("text", "task", "mutator", "model", "status")}
     sort, number_ = asked.params.get("sort", SORTS[0]), asked.params.get("page", "1")
     if not number_.isdigit() or len(number_) > 7 or number_ == "0":
         raise Missing("page: a number from 1 on")
+    if sort not in SORTS:
+        raise Missing(f"sort: {', '.join(SORTS)}")
     place = int(number_)
-    rows = run.rows("ui.kernels", **wanted, sort=sort, most=ON_A_PAGE, skipped=(place - 1) * ON_A_PAGE)
+    found = run.rows("ui.kernels", **wanted, sort=sort, most=ON_A_PAGE, skipped=(place - 1) * ON_A_PAGE)
+    rows = [row | {"description": shorten(row["description"] or "", LONGEST_CHANGE)} for row in found]
     choices = {
         name: [row["value"] for row in found]
         for name, found in groupby(run.rows("ui.choices"), key=lambda row: str(row["name"]))
@@ -135,8 +139,8 @@ def _kernels(run: Run, runs: Path, asked: Address) -> Document:
     fields += [(name, wanted[name], ["", *choices.get(name, ())]) for name in ("task", "mutator", "model", "status")]
     columns = [
         text("task", "task"), certain(), kernel(), number("estimate", "speedup", ratio),
-        bounds("95 %", "speedup_low", "speedup_high"), level(), outcome(),
-        number("generation", "generation", count), *makers(), kernel("parent", "parent_id"), text("made", "created_at"),
+        bounds("95 %", "speedup_low", "speedup_high"), level(), *makers(), outcome(),
+        number("generation", "generation", count), kernel("parent", "parent_id"), text("made", "created_at"),
     ]  # fmt: skip
     total = rows[0]["found"] if rows else 0
     last = max((total - 1) // ON_A_PAGE + 1, 1)
@@ -159,7 +163,7 @@ def _kernels(run: Run, runs: Path, asked: Address) -> Document:
 # --- what is under way, and what it took ------------------------------------------------------------------------------
 
 
-def _queue(run: Run, runs: Path, asked: Address) -> Document:
+def _queue(run: Run, runs: Path, asked: PageAddress) -> Document:
     found = health(run)
     under_way = [
         text("state", "state"), text("task", "task"), number("request", "number", count), text("mutator", "mutator"),
@@ -181,7 +185,7 @@ def _queue(run: Run, runs: Path, asked: Address) -> Document:
     ])  # fmt: skip
 
 
-def _use(run: Run, runs: Path, asked: Address) -> Document:
+def _use(run: Run, runs: Path, asked: PageAddress) -> Document:
     rows, workers = run.rows("ui.use", bins=BINS), run.rows("ui.workers")
     columns = [
         text("worker", "worker"), number("verdicts", "verdicts", count), number("busy, s", "busy_s", seconds),
@@ -219,7 +223,7 @@ def _lines(title_: str, rows: Sequence[Row], name: str, across: tuple[str, str],
     return Figures({each: place for place, each in enumerate(series)}, [figure])
 
 
-def _models(run: Run, runs: Path, asked: Address) -> Document:
+def _models(run: Run, runs: Path, asked: PageAddress) -> Document:
     paid, shares = run.rows("ui.spending", most=POINTS), run.rows("ui.shares", bins=BINS // 3)
     blocks: list[Block] = []
     if paid:
@@ -252,7 +256,7 @@ def _models(run: Run, runs: Path, asked: Address) -> Document:
 # --- runs ------------------------------------------------------------------------------------------------------------
 
 
-def _runs(run: Run, runs: Path, asked: Address) -> Document:
+def _runs(run: Run, runs: Path, asked: PageAddress) -> Document:
     names = sorted((path.parent.name for path in runs.glob(f"*/{DATABASE}")), reverse=True)
     a, b = (asked.params.get(name, "") for name in ("a", "b"))
     for name in filter(None, (a, b)):
@@ -272,7 +276,12 @@ def _runs(run: Run, runs: Path, asked: Address) -> Document:
     sections.append(
         Section("All runs", [choose, _table(f"Runs in {runs}", columns, rows, f"None is in {runs}.")], "runs")
     )
-    return _document(run, "Runs", f"{len(names)} runs in {runs}; choose two to see them side by side.", sections)
+    return _document(
+        run,
+        "Runs",
+        f"{len(names)} runs in {runs}; choose two to see them side by side; evo ui RUN opens one.",
+        sections,
+    )
 
 
 def _beside(runs: Path, a: str, b: str) -> Section:
@@ -301,7 +310,7 @@ def _side(side: str, t: TaskSummary | None) -> Row:
     return {f"{side}_{name}": value for name, value in vars(t).items()} if t else {}
 
 
-Page = Callable[[Run, Path, Address], Document]
+Page = Callable[[Run, Path, PageAddress], Document]
 PAGES: Mapping[tuple[str, bool], tuple[Page, Sequence[str]]] = {
     ("kernels", False): (_kernels, ("text", "task", "mutator", "model", "status", "sort", "page")),
     ("kernel", True): (_kernel, ("task",)),

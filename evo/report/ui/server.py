@@ -33,7 +33,7 @@ from evo.report.document import Document
 from evo.report.health import Health, health
 from evo.report.render import html, policy
 from evo.report.run import report_page
-from evo.report.ui.pages import SITE, Address, Missing, page
+from evo.report.ui.pages import SITE, Missing, PageAddress, page
 from evo.store import has_writer
 from evo.workers.local import fresh_environment, fresh_python
 from operators.errors import UserError
@@ -303,7 +303,7 @@ def respond(path: str, watched: Watched) -> Response:
     if path == "/state":
         return Response(HTTPStatus.OK, JSON, json.dumps(watched.look()).encode())
     try:
-        Address.parse(path)
+        PageAddress.parse(path)
     except Missing as error:
         return refusal(HTTPStatus.NOT_FOUND, str(error))
     made = watched.other(path)

@@ -52,10 +52,10 @@ select regexp_replace(request_id, '#.*$', '') as task, cache_key, role, model, c
 -- [use]
 -- Per worker and bin of time the share in which it judged kernels; what stage times say, ending with the verdict.
 with spans as (
-    select coalesce(worker, 'not told') as worker, epoch(created_at) as ended,
+    select worker, epoch(created_at) as ended,
         epoch(created_at) - 1e-3 * (coalesce(build_ms, 0) + coalesce(verify_ms, 0) + coalesce(time_ms, 0)
             + coalesce(confirm_ms, 0)) as began
-    from evaluations
+    from evaluations where worker is not null
 ),
 ends as (
     select min(began) as first, greatest(max(ended) - min(began), 1) / $bins as width from spans where ended > began
@@ -72,10 +72,10 @@ from parts group by worker, bin order by worker, bin
 
 -- [workers]
 -- What each worker did in all.
-select coalesce(worker, 'not told') as worker, count(*) as verdicts,
+select worker, count(*) as verdicts,
     1e-3 * sum(coalesce(build_ms, 0) + coalesce(verify_ms, 0) + coalesce(time_ms, 0) + coalesce(confirm_ms, 0)) as busy_s,
     min(created_at) as first_at, max(created_at) as last_at
-from evaluations group by worker order by worker
+from evaluations where worker is not null group by worker order by worker
 
 -- [spending]
 -- Dollars by model over time, at so many points at most.
