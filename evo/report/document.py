@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from shlex import quote
 from typing import Any
 
 from evo.report.amounts import plain
+from evo.version import engine_version
 from fitness.words import interval, standing
 
 KERNEL = "kernel-"
@@ -228,6 +230,13 @@ class Document:
     sections: Sequence[Section]
     made: str = ""
     """By what, from what and when."""
+    refresh_s: int = 0
+    """Seconds after which a browser asks for it once more; 0: never."""
+
+
+def made_of(where: object, now: float) -> str:
+    """By what a report was made, of what and when; `now` is in seconds since 1970."""
+    return f"Made by kernel-evo {engine_version()} of {where} at {datetime.fromtimestamp(now, UTC):%Y-%m-%d %H:%M UTC}."
 
 
 # --- columns ---------------------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -27,6 +26,7 @@ from evo.report.document import (
     Words,
     bounds,
     level,
+    made_of,
     number,
     text,
 )
@@ -37,7 +37,6 @@ from evo.report.run_data import SIBLINGS, Descent, Material, Row, material, plac
 from evo.report.run_kernels import kernel_folds
 from evo.report.status import resuming
 from evo.report.terminal import lack_lines, many_line
-from evo.version import engine_version
 from fitness.words import in_words, ratio, time_us
 from operators.errors import UserError
 
@@ -93,7 +92,6 @@ Folds = Mapping[tuple[str, str], Fold]
 
 def document(seen: Material, now: float) -> Document:
     """The whole report; `now` is in seconds since 1970."""
-    made = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d %H:%M UTC")
     folds = kernel_folds(seen)
     sections = [
         Section("What was found", [*_found(seen)], "found"), _progress(seen), *_lineages(seen, folds),
@@ -102,7 +100,7 @@ def document(seen: Material, now: float) -> Document:
     ]  # fmt: skip
     return Document(
         f"Run {seen.run.rstrip('/').rpartition('/')[2]}", told(seen), [*notices(seen)], sections,
-        f"Made by kernel-evo {engine_version()} of {seen.run} at {made}.",
+        made_of(seen.run, now),
     )  # fmt: skip
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from typing import Any
 
 from evo.compare.cells import CONFIG
@@ -29,11 +28,11 @@ from evo.report.document import (
     Words,
     bounds,
     level,
+    made_of,
     number,
     text,
 )
 from evo.store.reads import Identifier
-from evo.version import engine_version
 from fitness.words import ratio, time_us
 from operators.plan.defaults import with_defaults
 
@@ -47,14 +46,13 @@ Row = dict[str, Any]
 
 def document(seen: Material, now: float) -> Document:
     """The whole report; `now` is in seconds since 1970."""
-    made = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d %H:%M UTC")
     sections = [
         _result(seen), _arms(seen), _curves(seen), _used(seen), _cells(seen), *_winners(seen), _failures(seen),
         _checks(seen), _made_of(seen), Section("How to read this", [Words(items=words.HOW_TO_READ)], "how-to-read"),
     ]  # fmt: skip
     return Document(
         f"Comparison {seen.made.name}", words.told(seen), [*words.notices(seen)], sections,
-        f"Made by kernel-evo {engine_version()} of {seen.folder} at {made}.",
+        made_of(seen.folder, now),
     )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -26,6 +27,7 @@ from evo.report.document import (
     Words,
     bounds,
     level,
+    made_of,
     number,
     text,
 )
@@ -48,6 +50,8 @@ ON_A_PAGE, CHILDREN = 100, 50
 BINS, POINTS, MOST_SERIES = 60, 200, 12
 """Parts of the time or of the requests, points of a line, and lines of a figure."""
 SORTS = ("certain", "estimate", "newest", "oldest", "generation")
+REFRESH_S = 15
+"""Seconds after which a browser asks anew what is under way."""
 LONGEST, LONGEST_CHANGE = 200, 90
 """Characters of a value in an address, and of a change in the list."""
 
@@ -91,8 +95,8 @@ def page(folder: Path, runs: Path, path: str) -> str:
         return html(make(run, runs, asked), site=SITE)
 
 
-def _document(run: Run, name: str, told: str, sections: Sequence[Section]) -> Document:
-    return Document(name, told, [], sections, f"Read from {run.folder}.")
+def _document(run: Run, name: str, told: str, sections: Sequence[Section], *, refresh_s: int = 0) -> Document:
+    return Document(name, told, [], sections, made_of(run.folder, time.time()), refresh_s)
 
 
 # --- kernels ---------------------------------------------------------------------------------------------------------
@@ -182,7 +186,7 @@ def _queue(run: Run, runs: Path, asked: PageAddress) -> Document:
         Section("Questions", [
             _table("Questions that wait for answers from outside", questions, run.rows("ui.questions"), "None waits."),
         ], "questions"),
-    ])  # fmt: skip
+    ], refresh_s=REFRESH_S)  # fmt: skip
 
 
 def _use(run: Run, runs: Path, asked: PageAddress) -> Document:
@@ -226,7 +230,7 @@ def _lines(title_: str, rows: Sequence[Row], name: str, across: tuple[str, str],
 def _models(run: Run, runs: Path, asked: PageAddress) -> Document:
     paid, shares = run.rows("ui.spending", most=POINTS), run.rows("ui.shares", bins=BINS // 3)
     blocks: list[Block] = []
-    if paid:
+    if any(row["cost_usd"] for row in paid):
         blocks.append(_lines("Dollars by model", paid, "model", ("elapsed_s", "seconds"), ("cost_usd", "US dollars")))
     blocks.append(Words(
         "The weights that the search gave: of the requests of each twentieth of the run the share that each model, and "
