@@ -138,8 +138,8 @@ def _short(kernel_id: str | None) -> str:
 
 
 def speedups() -> list[Column]:
-    """The speedup with its interval and the level that it was measured at."""
-    return [number("speedup", "speedup", ratio), bounds("95 %", "speedup_low", "speedup_high"), level()]
+    """The estimate of a speedup with its interval and the level that it was measured at."""
+    return [number("estimate", "speedup", ratio), bounds("95 %", "speedup_low", "speedup_high"), level()]
 
 
 def certain() -> Column:
@@ -242,8 +242,8 @@ def _lineages(seen: Material, folds: Folds) -> Iterator[Section]:
 def _lineage(seen: Material, each: Descent, folds: Folds) -> Iterator[Block]:
     path = [(step.task, step.kernel_id) for step in each.path]
     columns = [
-        number("generation", "generation", count), kernel(), *makers(), text("author", "author", code=True),
-        text("status", "status"), *speedups(),
+        number("generation", "generation", count), kernel(), *speedups(), *makers(),
+        text("author", "author", code=True), text("status", "status"),
     ]  # fmt: skip
     ancestors = seen.query("report.ancestors", task=each.task, kernel=each.kernel_id)
     siblings = seen.query("report.siblings", **siblings_of(each.task, each.path))
@@ -253,7 +253,7 @@ def _lineage(seen: Material, each: Descent, folds: Folds) -> Iterator[Block]:
     if len(each.ancestors) > len(path):
         yield cut("All ancestors, through both parents of crossovers", columns, each.ancestors, ancestors, folded=True)
     if each.siblings:
-        own = [kernel("parent", "parent_id"), kernel(), *makers(), text("status", "status"), *speedups()]
+        own = [kernel("parent", "parent_id"), kernel(), *speedups(), *makers(), text("status", "status")]
         caption = f"Siblings along the way: the fastest {SIBLINGS} children of each"
         yield cut(caption, own, each.siblings, siblings, folded=True)
 

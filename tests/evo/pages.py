@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from typing import Any
 
-EMPTY = ("meta", "line", "path", "rect", "img", "br", "link", "input")
+EMPTY = ("meta", "line", "path", "rect", "img", "br", "link", "input", "wbr")
 
 
 @dataclass

@@ -26,7 +26,6 @@ from evo.report.document import (
     Table,
     Words,
     bounds,
-    level,
     made_of,
     number,
     text,
@@ -110,7 +109,7 @@ def _kernel(run: Run, runs: Path, asked: PageAddress) -> Document:
     calls = [row for row in run.rows("report.calls", ids=[found.id]) if row["task"] == found.task]
     path = [vars(step) for step in run.lineage(found.id, found.task, principal=True)] if found.origin else []
     children = run.rows("ui.children", task=found.task, kernel=found.id, most=CHILDREN)
-    steps = [number("generation", "generation", count), kernel(), *makers(), *speedups()]
+    steps = [number("generation", "generation", count), kernel(), *speedups(), *makers()]
     own = [kernel(), certain(), *speedups(), outcome(), *makers()]
     sections = [
         Section("The kernel", [*about(str(run.folder), found, calls, Room(), is_open=True)], "about"),
@@ -142,8 +141,7 @@ def _kernels(run: Run, runs: Path, asked: PageAddress) -> Document:
     fields: list[tuple[str, str, Sequence[str] | None]] = [("text", wanted["text"], None)]
     fields += [(name, wanted[name], ["", *choices.get(name, ())]) for name in ("task", "mutator", "model", "status")]
     columns = [
-        text("task", "task"), certain(), kernel(), number("estimate", "speedup", ratio),
-        bounds("95 %", "speedup_low", "speedup_high"), level(), *makers(), outcome(),
+        text("task", "task"), certain(), kernel(), *speedups(), *makers(), outcome(),
         number("generation", "generation", count), kernel("parent", "parent_id"), text("made", "created_at"),
     ]  # fmt: skip
     total = rows[0]["found"] if rows else 0
