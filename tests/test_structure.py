@@ -35,7 +35,7 @@ FLOORS = {
     ),
     "fitness": (
         "fitness evaluation install sandbox words",
-        "emulator.ptx oracle profiling",
+        "emulator.ptx joint oracle profiling",
         "judging",
         "cpu cuda.compile testing",
         "cuda.running",

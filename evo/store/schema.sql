@@ -142,6 +142,15 @@ CREATE TABLE evaluations (
 );
 COMMENT ON TABLE evaluations IS 'Verdicts, at most a few per kernel: levels screen, full, confirmed. log_speedup = ln(baseline time / kernel time) = anchor_log_speedup + log_ratio. request_id is NULL for examinations that no request asked for: the last confirmations, the latest of which outranks all else. is_verdict: for those, and for the most severe level of the request that was the first to propose the kernel in its task.';
 
+CREATE TABLE fits (
+    task            VARCHAR NOT NULL,
+    kernel_ids      VARCHAR[] NOT NULL,
+    log_speedups    DOUBLE[] NOT NULL,
+    log_speedup_ses DOUBLE[] NOT NULL,
+    created_at      TIMESTAMPTZ NOT NULL
+);
+COMMENT ON TABLE fits IS 'Log speedups of a task''s kernels that are not confirmed, fitted jointly to all paired ratios known by then, with their standard errors: what a confirmation says of one kernel moves those that were timed beside it. A row holds all of them; the latest of a task counts, see the view verdicts.';
+
 CREATE TABLE tells (
     seq           BIGINT NOT NULL,
     task          VARCHAR NOT NULL,

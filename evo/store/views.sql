@@ -40,6 +40,23 @@ judged AS NOT MATERIALIZED (
         coalesce(found.facts_json, copy.facts_json)
     FROM (FROM own WHERE original IS NOT NULL) AS copy
     LEFT JOIN own AS found ON found.task = copy.task AND found.kernel_id = copy.original
+),
+-- All of the last fit of each task; NULL where a verdict is newer.
+fitted AS NOT MATERIALIZED (
+    SELECT
+        task, unnest(kernel_ids) AS kernel_id, unnest(log_speedups) AS fitted, unnest(log_speedup_ses) AS fitted_se,
+        created_at AS fitted_at
+    FROM fits
+    QUALIFY row_number() OVER (PARTITION BY task ORDER BY created_at DESC, rowid DESC) = 1
+),
+told AS NOT MATERIALIZED (
+    SELECT
+        judged.* EXCLUDE (log_speedup, log_speedup_se),
+        coalesce(fitted.fitted, log_speedup) AS log_speedup, coalesce(fitted.fitted_se, log_speedup_se) AS log_speedup_se
+    FROM judged
+    LEFT JOIN fitted
+        ON fitted.task = judged.task AND fitted.kernel_id = coalesce(original, judged.kernel_id)
+        AND level <> 'confirmed' AND status = 'correct' AND created_at <= fitted_at
 )
 SELECT
     task, kernel_id, status, level, log_speedup, log_speedup_se,
@@ -52,8 +69,8 @@ SELECT
     END AS stands_at,
     nullif(cell, '') AS cell, original AS duplicate_of, message, evaluation_id, created_at AS judged_at,
     nullif(array_to_string(TRY_CAST(facts_json->'flagged' AS VARCHAR[]), ', '), '') AS flagged
-FROM judged;
-COMMENT ON VIEW verdicts IS 'Per task and kernel the verdict that counts: the most severe level (confirmed, full, screen), of those the latest; a duplicate has its original''s. stands_at: the log speedup that the kernel certainly has, by which it leads. flagged: what is legal and suspicious about the kernel.';
+FROM told;
+COMMENT ON VIEW verdicts IS 'Per task and kernel the verdict that counts: the most severe level (confirmed, full, screen), of those the latest; a duplicate has its original''s. log_speedup: of one that is not confirmed as the last fit has it (see the table fits), if it was judged before. stands_at: the log speedup that the kernel certainly has, by which it leads. flagged: what is legal and suspicious about the kernel.';
 
 CREATE VIEW lineage AS
 SELECT
