@@ -12,7 +12,9 @@ from typing import Any
 
 from evo.api import Run
 from evo.report.amounts import amount, count, dollars, seconds, share
-from evo.report.charts import check_drawing, map_figure, progress_figure, roofline_figure
+from evo.charts.drawing import check_drawing
+from evo.charts.figures import map_figure, progress_figure, roofline_figure
+from evo.charts.picture import individuals_picture
 from evo.report.document import (
     Block,
     Column,
@@ -127,7 +129,7 @@ def document(seen: Material, now: float) -> Document:
     made = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d %H:%M UTC")
     folds = kernel_folds(seen)
     sections = [
-        _summary(seen), Section("What needs a person", [*_attention(seen)], "attention"), _progress(seen),
+        _summary(seen), Section("What needs a person", [*_attention(seen)], "attention"), _progress(seen), _population(seen, folds),
         *_lineages(seen, folds), _archive(seen, folds), _roofline(seen), _failures(seen), _gains(seen), _tuning(seen),
         _spent(seen),
     ]  # fmt: skip
@@ -261,6 +263,11 @@ def _progress(seen: Material) -> Section:
     ]  # fmt: skip
     blocks.append(table(seen, "How long nothing better came", pauses, "stagnation", folded=True))
     return Section("Progress", blocks, "progress")
+
+
+def _population(seen: Material, folds: Folds) -> Section:
+    drawn = individuals_picture(seen.individuals, seen.paths, link=f"#{LINK}{{task}}-{{id}}", carded=frozenset(folds))
+    return Section("Population", [drawn if seen.individuals else Words("There is no kernel yet.")], "population")
 
 
 def _lineages(seen: Material, folds: Folds) -> Iterator[Section]:

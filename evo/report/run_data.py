@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from evo.api import Ancestor, Run, StoredKernel, principal_chain
+from evo.charts.picture import pictured
 from evo.report.document import Query
 from evo.report.status import open_questions
 from evo.store.reads import Value, filled
@@ -69,6 +70,10 @@ class Material:
     """By task and id, the most important ones first."""
     left_out: int
     """Kernels of lineages and elites that are not among these."""
+    individuals: Sequence[Row] = ()
+    """Those of the picture, in their order."""
+    paths: Sequence[Row] = ()
+    """The paths to the best kernels, see the query `picture.paths`."""
     calls: Mapping[tuple[str, str], Sequence[Row]] = field(default_factory=dict)
     """Questions to models that led to a kernel, by its task and id."""
 
@@ -99,7 +104,7 @@ def material(run: Run) -> Material:
         kernels = run.kernels(wanted[:MOST_KERNELS])
         return Material(
             str(run.folder), is_running, row, json.loads(row["config_json"]) if row else {}, open_questions(run),
-            answers, lineages, kernels, len(wanted) - len(kernels), _calls(run, kernels),
+            answers, lineages, kernels, len(wanted) - len(kernels), **pictured(run), calls=_calls(run, kernels),
         )  # fmt: skip
 
 

@@ -9,8 +9,7 @@ from typing import Any
 from evo.compare.conclusions import Curve
 from evo.compare.config import USED
 from evo.compare.inference import Effect
-from evo.report.charts import HEIGHT, WIDTH, series_scales
-from evo.report.document import Figure
+from evo.charts.drawing import HEIGHT, WIDTH, Figure, series_scales
 from fitness.words import ratio
 
 TIMES = {"labelExpr": "datum.label ? datum.label + 'x' : ''", "tickCount": 5, "format": "~g", "labelOverlap": True}

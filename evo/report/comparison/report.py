@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from evo.compare.cells import CellResult, curves_table, results_table
 from evo.compare.inference import Effect, Summary
 from evo.compare.leaks import Hermetic
-from evo.report.charts import check_drawing
+from evo.charts.drawing import check_drawing
 from evo.report.comparison.data import Material, material
 from evo.report.comparison.sections import document
 from evo.report.render import html, markdown

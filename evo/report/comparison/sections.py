@@ -16,11 +16,11 @@ from evo.report.amounts import amount, count, dollars, probability, seconds, sha
 from evo.report.comparison import words
 from evo.report.comparison.charts import curve_figure, effect_figure, task_figure
 from evo.report.comparison.data import Material
+from evo.charts.drawing import Figure
 from evo.report.document import (
     Block,
     Column,
     Document,
-    Figure,
     Figures,
     Listing,
     Section,
