@@ -176,7 +176,9 @@ class Interactive(Figure):
 
     def _page(self) -> bytes:
         library = f'<script type="text/plain" id="vega">{vega()[0]}</script>'
-        return _page(self.title, f"{self.element}{library}<script>{style('picture.js')}pictures(document);</script>").encode()
+        return _page(
+            self.title, f"{self.element}{library}<script>{style('picture.js')}pictures(document);</script>"
+        ).encode()
 
     @property
     def element(self) -> str:

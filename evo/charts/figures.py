@@ -1,4 +1,4 @@
-"""The figures of one task: its progress, the map of its archive, and its kernels below the roofline."""
+"""The figures of one task: its progress, and the map of its archive."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from evo.charts.drawing import HEIGHT, WIDTH, Figure, colour
-from fitness.profiling.roofline import Peaks
 from fitness.words import ratio
 
 Rows = Sequence[Mapping[str, Any]]
@@ -18,6 +17,11 @@ TIMES = {
 """An axis of ratios."""
 ACROSS = {"evaluation": "evaluations", "elapsed_s": "seconds"}
 """By field, what progress is drawn against."""
+AXES = {
+    "cpu": ("widest vectors", "threads / size of the code"),
+    "cuda": ("access to memory", "arithmetic / cooperation / registers"),
+}
+"""By target, what the cells of an archive lie along."""
 CELL = 34
 """Height of a row of the map, in pixels."""
 
@@ -34,7 +38,7 @@ def progress_figure(task: str, leaders: Rows, end: Mapping[str, Any], against: s
     up = {"type": "quantitative", "scale": {"type": "log", "domain": [low / room, high * room]}, "axis": TIMES}
     x = {"field": "at", "type": "quantitative", "title": ACROSS[against], "axis": {"tickCount": 5, "format": "~s"}}
     own = {"color": colour(0), "interpolate": "step-after"}
-    spec = _drawing(rows, [
+    spec = layered(rows, [
         {
             "transform": [{"filter": "isValid(datum.low)"}],
             "mark": {"type": "area", "opacity": 0.18, **own},
@@ -74,9 +78,10 @@ def map_figure(task: str, elites: Rows) -> Figure:
             "across": first, "down": rest or "-", "shade": 0.08 + 0.4 * (log - low) / span,
             "told": ratio(row["best_speedup"]),
         })  # fmt: skip
-    x = {"field": "across", "type": "nominal", "title": None, "axis": {"orient": "top", "labelAngle": 0}}
-    y = {"field": "down", "type": "nominal", "title": None}
-    spec = _drawing(rows, [
+    across, down = AXES.get(task.rpartition("/")[2], (None, None))
+    x = {"field": "across", "type": "nominal", "title": across, "axis": {"orient": "top", "labelAngle": 0}}
+    y = {"field": "down", "type": "nominal", "title": down}
+    spec = layered(rows, [
         {
             "mark": {"type": "rect", "color": colour(0)},
             "encoding": {"x": x, "y": y, "opacity": {"field": "shade", "type": "quantitative", "scale": None}},
@@ -89,60 +94,6 @@ def map_figure(task: str, elites: Rows) -> Figure:
     )  # fmt: skip
 
 
-def roofline_figure(task: str, dtype: str, points: Rows, peaks: Peaks | None) -> Figure:
-    """The rates that kernels reach, workload by workload, below the device's peaks, where those are known."""
-    series = {"naive": 1, "best": 0}
-    drawn = [
-        {"kernel": name, "intensity": row["intensity"], "gflop_s": row["flops"] / row[field] / 1e3}
-        for row in points
-        for name, field in (("naive", "naive_us"), ("best", "best_us"))
-        if row[field]
-    ]
-    roof = _roof(drawn, dtype, peaks) if peaks else []
-    x, y = (
-        {
-            "field": field, "type": "quantitative", "title": title,
-            "scale": {"type": "log", "domain": _around([row[field] for row in (*drawn, *roof)])},
-            "axis": {"tickCount": 5, "format": "~g", "labelOverlap": True},
-        }
-        for field, title in (("intensity", "operations per byte"), ("gflop_s", "Gflop/s"))
-    )  # fmt: skip
-    layers: list[dict[str, Any]] = [{
-        "mark": {"type": "point", "filled": True, "size": 60, "opacity": 0.9},
-        "encoding": {
-            "x": x, "y": y,
-            "color": {
-                "field": "kernel", "type": "nominal", "legend": None,
-                "scale": {"domain": [*series], "range": [colour(place) for place in series.values()]},
-            },
-            "shape": {
-                "field": "kernel", "type": "nominal", "legend": None,
-                "scale": {"domain": [*series], "range": ["cross", "circle"]},
-            },
-        },
-    }]  # fmt: skip
-    if roof:
-        layers.append({
-            "data": {"values": roof},
-            "mark": {"type": "line", "color": "var(--ink)", "strokeWidth": 1.5}, "encoding": {"x": x, "y": y},
-        })  # fmt: skip
-    return Figure(
-        task, f"Roofline of {task}: the figures are in the table below.", _drawing(drawn, layers)
-    )  # fmt: skip
-
-
-def _around(values: Sequence[float]) -> list[float]:
-    """The ends of an axis with room on both sides of the values, so that no mark lies on its edge."""
-    return [min(values) / 1.5, max(values) * 1.5]
-
-
-def _roof(drawn: Rows, dtype: str, peaks: Peaks) -> list[dict[str, float]]:
-    """The line: memory's rate times intensity, up to the arithmetic's."""
-    most, rate = peaks.gflop_s.get(dtype, math.inf), max(peaks.read_gb_s, peaks.copy_gb_s)
-    low, high = (edge(row["intensity"] for row in drawn) for edge in (min, max))
-    places = [low / 4, high * 4, *([most / rate] if low / 4 < most / rate < high * 4 else [])]
-    return [{"intensity": place, "gflop_s": min(most, rate * place)} for place in sorted(places)]
-
-
-def _drawing(rows: Rows, layers: list[dict[str, Any]]) -> dict[str, Any]:
+def layered(rows: Rows, layers: list[dict[str, Any]]) -> dict[str, Any]:
+    """The drawing of these rows in layers."""
     return {"width": WIDTH, "height": HEIGHT, "data": {"values": [*rows]}, "layer": layers}

@@ -57,7 +57,9 @@ def pictured(run: Asked, task: str = "", kernel: str = "", most: int = MOST_POIN
     return {"individuals": run.rows("picture.individuals", most=most, kept=kept), "paths": paths}
 
 
-def individuals_picture(rows: Rows, paths: Rows, *, link: str = "", carded: frozenset[tuple[str, str]] | None = None) -> Interactive:
+def individuals_picture(
+    rows: Rows, paths: Rows, *, link: str = "", carded: frozenset[tuple[str, str]] | None = None
+) -> Interactive:
     """The picture of `rows` of the query `picture.individuals`, with `paths` of `picture.paths`.
 
     `link` is the address of a kernel's card, with `{task}` and `{id}` in it; empty: there are none. `carded` are those
@@ -67,8 +69,7 @@ def individuals_picture(rows: Rows, paths: Rows, *, link: str = "", carded: froz
     points = [_point(row, seconds, carded) for row in rows]
     known = {(row["task"], row["kernel_id"]): point for row, point in zip(rows, points, strict=True)}
     steps = [
-        {**known[key], "champion": step["champion"], "step": -step["step"],
-         "label": ratio(known[key]["certain"])}
+        {**known[key], "champion": step["champion"], "step": -step["step"], "label": ratio(known[key]["certain"])}
         for step in paths
         if (key := (step["task"], step["kernel_id"])) in known
     ]
@@ -138,7 +139,7 @@ def _spec(points: Rows, steps: Rows, link: str, total: int) -> dict[str, Any]:
         "href": {"condition": {"test": "datum.href", "field": "href", "type": "nominal"}, "value": None},
     }  # fmt: skip
     lanes = [name for name in verdicts if name not in TIMED]
-    panels = [_timed(points, steps, x, look), *([_lanes(lanes, x, look)] if lanes else [])]
+    panels = [_timed(points, steps, x, look, _linked(link)), *([_lanes(lanes, x, look)] if lanes else [])]
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
         "params": [*_params(names, shades, verdicts, total)],
@@ -148,7 +149,9 @@ def _spec(points: Rows, steps: Rows, link: str, total: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _params(names: Mapping[str, list[str]], shades: list[str], verdicts: list[str], total: int) -> Iterator[dict[str, Any]]:
+def _params(
+    names: Mapping[str, list[str]], shades: list[str], verdicts: list[str], total: int
+) -> Iterator[dict[str, Any]]:
     yield _choice("across", "x", {"generation": "generation", "elapsed": "time"})
     yield _choice("shade", "colour", {name: name for name in shades})
     for field, values in (names | {"verdict": verdicts}).items():
@@ -156,10 +159,20 @@ def _params(names: Mapping[str, list[str]], shades: list[str], verdicts: list[st
             yield _choice(field, field, {"": "all"} | {name: name for name in values})
         elif field != "worker":
             yield {"name": field, "value": ""}
-    cells = {"": "all", "cell": "best of each cell"} | ({"island": "... of each island"} if len(names["island"]) > 1 else {})
+    cells = {"": "all", "cell": "best of each cell"} | (
+        {"island": "... of each island"} if len(names["island"]) > 1 else {}
+    )
     yield _choice("archive", "show", cells)
-    yield {"name": "words", "value": "", "bind": {"input": "text", "name": "text", "placeholder": "kernel, change, cell"}}
-    yield {"name": "until", "value": total, "bind": {"input": "range", "min": 1, "max": max(total, 2), "step": 1, "name": "the first individuals"}}
+    yield {
+        "name": "words",
+        "value": "",
+        "bind": {"input": "text", "name": "text", "placeholder": "kernel, change, cell"},
+    }
+    yield {
+        "name": "until",
+        "value": total,
+        "bind": {"input": "range", "min": 1, "max": max(total, 2), "step": 1, "name": "the first individuals"},
+    }
 
 
 def _choice(name: str, title: str, options: Mapping[str, str]) -> dict[str, Any]:
@@ -170,14 +183,19 @@ def _choice(name: str, title: str, options: Mapping[str, str]) -> dict[str, Any]
 
 def _kept(link: str) -> list[dict[str, Any]]:
     """The transforms that leave the points that the filters let through, with their places and links."""
-    address = json.dumps(link).replace("{task}", '" + datum.task + "').replace("{id}", '" + datum.card + "')
     return [
         {"calculate": TOLD, "as": "told"},
-        {"calculate": f"datum.card ? {address} : null" if link else "null", "as": "href"},
+        _linked(link),
         {"filter": SHOWN},
         {"calculate": PLACE, "as": "x"},
         {"calculate": "datum[shade]", "as": "by"},
     ]
+
+
+def _linked(link: str) -> dict[str, Any]:
+    """The transform that gives each point the address of its card, or none."""
+    address = json.dumps(link).replace("{task}", '" + datum.task + "').replace("{id}", '" + datum.card + "')
+    return {"calculate": f"datum.card ? {address} : null" if link else "null", "as": "href"}
 
 
 def _across(points: Rows) -> dict[str, Any]:
@@ -194,8 +212,8 @@ def _across(points: Rows) -> dict[str, Any]:
             },
         },
         "axis": {
-            "labelExpr": f"across == 'elapsed' ? datum.label + ' {unit}' : datum.value % 1 ? '' : datum.label",
-            "tickCount": 8, "labelOverlap": True, "grid": False,
+            "labelExpr": f"across == 'elapsed' ? datum.label + ' {unit}' : datum.value",
+            "tickCount": 8, "tickMinStep": 1, "labelOverlap": True, "grid": False,
         },
     }  # fmt: skip
 
@@ -216,10 +234,13 @@ def _colours(names: Mapping[str, list[str]], shades: list[str]) -> dict[str, Any
     }  # fmt: skip
 
 
-def _timed(points: Rows, steps: Rows, x: Mapping[str, Any], look: Mapping[str, Any]) -> dict[str, Any]:
+def _timed(
+    points: Rows, steps: Rows, x: Mapping[str, Any], look: Mapping[str, Any], linked: Mapping[str, Any]
+) -> dict[str, Any]:
     """The panel of kernels that have a time."""
     found = [point["certain"] for point in points if point["certain"]]
-    found += [step[name] for step in steps for name in ("low", "speedup") if step[name]]
+    top = max([1.0, *found])
+    found += [min(step[name], 1.5 * top) for step in steps for name in ("low", "speedup", "high") if step[name]]
     low, high = min([1.0, *found]) / 1.03, max([1.0, *found]) * 1.05
     y = {
         "type": "quantitative", "title": "certain speedup over naive",
@@ -230,7 +251,7 @@ def _timed(points: Rows, steps: Rows, x: Mapping[str, Any], look: Mapping[str, A
         "data": {"name": "paths"},
         "transform": [
             {"filter": "datum.until <= until && (!task || datum.champion == task) && isValid(datum.certain)"},
-            {"calculate": PLACE, "as": "x"},
+            {"calculate": PLACE, "as": "x"}, linked,
         ],
     }  # fmt: skip
     own = {"color": "var(--ink)", "clip": True}
@@ -267,7 +288,7 @@ def _timed(points: Rows, steps: Rows, x: Mapping[str, Any], look: Mapping[str, A
             },
             {
                 **path, "mark": {"type": "point", "size": 40, "strokeWidth": 1.2, "tooltip": {"content": "data"}, **own},
-                "encoding": {"x": x, "y": estimate},
+                "encoding": {"x": x, "y": estimate, "href": look["href"]},
             },
         ],
     }  # fmt: skip

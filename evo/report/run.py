@@ -11,10 +11,11 @@ from shlex import quote
 from typing import Any
 
 from evo.api import Run
-from evo.report.amounts import amount, count, dollars, seconds, share
 from evo.charts.drawing import check_drawing
-from evo.charts.figures import map_figure, progress_figure, roofline_figure
+from evo.charts.figures import map_figure, progress_figure
 from evo.charts.picture import individuals_picture
+from evo.charts.roofline import MARKS, rooflines
+from evo.report.amounts import amount, count, dollars, seconds, share
 from evo.report.document import (
     Block,
     Column,
@@ -33,7 +34,7 @@ from evo.report.document import (
 )
 from evo.report.health import limits, spent, used
 from evo.report.render import html
-from evo.report.run_data import SIBLINGS, Descent, Material, Row, material, placed, siblings_of, stored_peaks
+from evo.report.run_data import SIBLINGS, Descent, Material, Row, material, siblings_of
 from evo.report.run_kernels import LINK, kernel_folds
 from evo.report.status import NOT_BEGUN, NOTHING_CORRECT, resuming
 from evo.version import engine_version
@@ -323,16 +324,7 @@ def _archive(seen: Material, folds: Folds) -> Section:
 
 
 def _roofline(seen: Material) -> Section:
-    limits, drawn, rows = stored_peaks(seen.config), [], []
-    timed: dict[str, list[Row]] = {}
-    for row in seen.rows("report.roofline"):
-        timed.setdefault(row["task"], []).append(row)
-    named = {name.rstrip("/").rpartition("/")[2]: name for name in seen.config.get("operators", ())}
-    for task, timings in timed.items():
-        points = placed(task, timings, named, limits)
-        rows += points
-        if shown := [row for row in points if row["flops"] and row["bytes"]]:
-            drawn.append(roofline_figure(task, task.split("/")[1], shown, limits))
+    limits, rows, drawn = rooflines(seen.config, seen.rows("report.roofline"))
     words = (
         "Bytes are the least that any algorithm moves, operations those of the plain one: a cleverer algorithm may lie "
         "above the line. " + (f"Peaks of {limits.device}." if limits else
@@ -341,14 +333,14 @@ def _roofline(seen: Material) -> Section:
     columns = [
         text("task", "task"), text("workload", "workload", code=True), number("best", "latency_us", time_us),
         number("measured beside", "anchor_latency_us", time_us),
-        number("naive", "naive_us", time_us, computed=True),
+        number("naive", "naive_us", time_us, computed=True), number("library", "library_us", time_us),
         number("attainable", "attainable_us", time_us, computed=True), text("limit", "bound", computed=True),
         number("attained", "efficiency", share, computed=True),
         number("operations per byte", "intensity", lambda value: f"{value:.3g}", computed=True),
     ]  # fmt: skip
     blocks: list[Block] = [Words(words)]
     if drawn:
-        blocks.append(Figures({"best (dots)": 0, "naive (crosses)": 1}, drawn[:MOST_DRAWN]))
+        blocks.append(Figures(MARKS, drawn[:MOST_DRAWN]))
     empty = "No kernel was timed, or its operator is not on this machine."
     query = seen.query("report.roofline")
     blocks.append(cut("Best and naive kernels below the roof", columns, rows, query, empty=empty))

@@ -21,6 +21,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from evo.charts.drawing import SERIES
 from evo.compare.cells import Standing, stored
 from evo.compare.conclusions import conclusions
 from evo.compare.config import read_comparison
@@ -29,7 +30,6 @@ from evo.compare.judgement import FOLDER, judge_on, judged_cells
 from evo.compare.leaks import Leak
 from evo.compare.running import prepare
 from evo.folders import find_runs
-from evo.charts.drawing import SERIES
 from evo.report.comparison.data import Material, material
 from evo.report.comparison.report import write, write_report
 from evo.report.comparison.sections import document

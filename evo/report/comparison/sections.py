@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+from evo.charts.drawing import Figure
 from evo.compare.cells import CONFIG
 from evo.compare.conclusions import POINTS
 from evo.compare.config import USED
@@ -16,7 +17,6 @@ from evo.report.amounts import amount, count, dollars, probability, seconds, sha
 from evo.report.comparison import words
 from evo.report.comparison.charts import curve_figure, effect_figure, task_figure
 from evo.report.comparison.data import Material
-from evo.charts.drawing import Figure
 from evo.report.document import (
     Block,
     Column,
