@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from evo.api import Run, Runs, Several
+    from evo.api import Run, RunList, Several
 
 __all__ = ["open", "open_several", "runs"]
 
@@ -48,13 +48,13 @@ def open_several(which: str | Path | Sequence[str | Path], *, runs: str | Path |
     return Several([path for where in found for path in (where if isinstance(where, list) else [where])])
 
 
-def runs(folder: str | Path | None = None) -> Runs:
+def runs(folder: str | Path | None = None) -> RunList:
     """Every run in `folder`, the oldest first; None: where `open` looks. Its repr says where that was."""
-    from evo.api import Run, Runs
+    from evo.api import Run, RunList
     from evo.folders import DATABASE
 
     place = _folder(folder)
-    return Runs(place, [Run(path.parent) for path in sorted(place.glob(f"*/{DATABASE}"))])
+    return RunList(place, [Run(path.parent) for path in sorted(place.glob(f"*/{DATABASE}"))])
 
 
 def _folder(named: str | Path | None) -> Path:

@@ -311,7 +311,7 @@ def _nanoseconds(name: str, interval: pa.MonthDayNano) -> int:
     return int(days * DAY_NS + nanoseconds)
 
 
-__all__ = ["Ancestor", "Run", "Runs", "Several", "StoredKernel", "Verdict"]
+__all__ = ["Ancestor", "Run", "RunList", "Several", "StoredKernel", "Verdict"]
 
 Params = Mapping[str, Any]
 ANSWER_BYTES = 2**30
@@ -504,7 +504,7 @@ class Run(Several):
         return nullcontext(self) if self._ready else Run(self.folder)
 
 
-class Runs(list[Run]):
+class RunList(list[Run]):
     """The runs in a folder, the oldest first."""
 
     def __init__(self, folder: Path, runs: Iterable[Run]) -> None:

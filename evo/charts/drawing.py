@@ -1,7 +1,7 @@
 """Drawings in Vega-Lite: as SVG or PNG without any script, interactive in a page, and as notebooks show them.
 
-Colours are names that the page gives values to (`assets/colours.css`), for light, dark and paper. vl-convert-python holds
-Vega itself; it is imported where the first drawing is made.
+Colours are names that the page gives values to (`assets/colours.css`), for light, dark and paper. vl-convert-python
+holds Vega itself; it is imported where the first drawing is made.
 """
 
 from __future__ import annotations
@@ -220,7 +220,8 @@ def vega() -> tuple[str, str]:
     check_drawing()
     import vl_convert
 
-    kept = cache_folder() / f"vega-{vl_convert.__version__}.js"
+    found = vl_convert.get_vega_version(), vl_convert.get_vegalite_versions()[-1], vl_convert.get_vega_embed_version()
+    kept = cache_folder() / f"vega-{'-'.join(found)}.js"
     if not kept.exists():
         publish(kept, vl_convert.javascript_bundle(SNIPPET).encode())
     code = kept.read_bytes()

@@ -29,7 +29,8 @@ SHADES = ("mutator", "model", "verdict", "task", "island", "worker")
 MOST_SHADES = 24
 WIDTH, HEIGHT, ROW = 760, 320, 15
 MARK = {
-    "type": "point", "filled": True, "opacity": 0.65, "size": 30, "clip": True, "tooltip": {"content": "data"}, "cursor": {"expr": "datum.href ? 'pointer' : 'default'"},
+    "type": "point", "filled": True, "opacity": 0.65, "size": 30, "clip": True, "tooltip": {"content": "data"},
+    "cursor": {"expr": "datum.href ? 'pointer' : 'default'"},
 }  # fmt: skip
 SHOWN = (
     "datum.until <= until && (!task || datum.task == task) && (!mutator || datum.mutator == mutator) && "
@@ -42,7 +43,7 @@ PLACE = "across == 'elapsed' ? datum.at : datum.generation + 0.7 * ((datum.until
 CELL = "datum.task + ' ' + datum.cell + (archive == 'island' ? datum.island : '')"
 
 
-class Asked(Protocol):
+class AnswersQueries(Protocol):
     """A run that answers the engine's own queries, such as `evo.api.Run`."""
 
     def rows(self, name: str, **params: Any) -> list[dict[str, Any]]:
@@ -50,7 +51,9 @@ class Asked(Protocol):
         ...
 
 
-def pictured(run: Asked, task: str = "", kernel: str = "", most: int = MOST_POINTS) -> dict[str, list[dict[str, Any]]]:
+def pictured(
+    run: AnswersQueries, task: str = "", kernel: str = "", most: int = MOST_POINTS
+) -> dict[str, list[dict[str, Any]]]:
     """The rows that the picture of a run is made from, with the paths to its best kernels, or to one `kernel`."""
     paths = run.rows("picture.paths", task=task, kernel=kernel)
     kept = [step["kernel_id"] for step in paths]
@@ -99,7 +102,8 @@ def _point(row: Mapping[str, Any], seconds: int, carded: frozenset[tuple[str, st
     has_card = carded is None or (row["task"], row["kernel_id"]) in carded
     made = {
         "task": row["task"], "id": row["kernel_id"][:12], "generation": row["generation"],
-        "elapsed": _rounded(row["elapsed_s"], 6), "at": _rounded(row["elapsed_s"] / seconds, 6), "mutator": row["mutator"], "model": row["model"] or "none",
+        "elapsed": _rounded(row["elapsed_s"], 6), "at": _rounded(row["elapsed_s"] / seconds, 6),
+        "mutator": row["mutator"], "model": row["model"] or "none",
         "verdict": verdict(row), "island": "" if row["island"] is None else f"island {row['island']}",
         "cell": row["cell"] or "", "worker": row["worker"] or "none", "change": row["change"] or "",
         "until": row["place"], "card": row["kernel_id"] if has_card else "",
@@ -154,25 +158,19 @@ def _params(
 ) -> Iterator[dict[str, Any]]:
     yield _choice("across", "x", {"generation": "generation", "elapsed": "time"})
     yield _choice("shade", "colour", {name: name for name in shades})
-    for field, values in (names | {"verdict": verdicts}).items():
+    for field, values in {**names, "verdict": verdicts}.items():
         if field != "worker" and len(values) > 1:
             yield _choice(field, field, {"": "all"} | {name: name for name in values})
         elif field != "worker":
             yield {"name": field, "value": ""}
-    cells = {"": "all", "cell": "best of each cell"} | (
-        {"island": "... of each island"} if len(names["island"]) > 1 else {}
-    )
+    cells = {"": "all", "cell": "best of each cell"}
+    if len(names["island"]) > 1:
+        cells["island"] = "best of each island's cells"
     yield _choice("archive", "show", cells)
-    yield {
-        "name": "words",
-        "value": "",
-        "bind": {"input": "text", "name": "text", "placeholder": "kernel, change, cell"},
-    }
-    yield {
-        "name": "until",
-        "value": total,
-        "bind": {"input": "range", "min": 1, "max": max(total, 2), "step": 1, "name": "the first individuals"},
-    }
+    text = {"input": "text", "name": "text", "placeholder": "kernel, change, cell"}
+    yield {"name": "words", "value": "", "bind": text}
+    slider = {"input": "range", "min": 1, "max": max(total, 2), "step": 1, "name": "the first individuals"}
+    yield {"name": "until", "value": total, "bind": slider}
 
 
 def _choice(name: str, title: str, options: Mapping[str, str]) -> dict[str, Any]:
@@ -255,7 +253,7 @@ def _timed(
         ],
     }  # fmt: skip
     own = {"color": "var(--ink)", "clip": True}
-    alone = len({step["champion"] for step in steps}) == 1
+    alone = json.dumps(len({step["champion"] for step in steps}) == 1)
     return {
         "width": WIDTH, "height": HEIGHT,
         "layer": [
@@ -282,12 +280,13 @@ def _timed(
                 "encoding": {"x": x, "y": {"field": "low", **y}, "y2": {"field": "high"}},
             },
             {
-                **path | {"transform": [*path["transform"], {"filter": f"datum.step == 0 && (task || {json.dumps(alone)})"}]},
+                **path, "transform": [*path["transform"], {"filter": f"datum.step == 0 && (task || {alone})"}],
                 "mark": {"type": "text", "dy": -10, "fontWeight": "bold", **own},
                 "encoding": {"x": x, "y": {"field": "certain", **y}, "text": {"field": "label"}},
             },
             {
-                **path, "mark": {"type": "point", "size": 40, "strokeWidth": 1.2, "tooltip": {"content": "data"}, **own},
+                **path,
+                "mark": {"type": "point", "size": 40, "strokeWidth": 1.2, "tooltip": {"content": "data"}, **own},
                 "encoding": {"x": x, "y": estimate, "href": look["href"]},
             },
         ],

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from evo.charts.drawing import Figure, Interactive
 from evo.charts.figures import map_figure, progress_figure
-from evo.charts.picture import Asked, individuals_picture, pictured
+from evo.charts.picture import AnswersQueries, individuals_picture, pictured
 from evo.charts.roofline import rooflines
 from operators.errors import UserError
 
@@ -15,7 +15,7 @@ ACROSS = {"evaluations": "evaluation", "time": "elapsed_s"}
 Rows = list[dict[str, Any]]
 
 
-class Plotted(Asked, Protocol):
+class Plotted(AnswersQueries, Protocol):
     """A run with its settings, such as `evo.api.Run`."""
 
     @property
@@ -73,7 +73,7 @@ class Plots:
         return _joined(rooflines(self._run.config, timings)[2])
 
 
-def _pictured(run: Asked, task: str, kernel: str = "") -> Interactive:
+def _pictured(run: AnswersQueries, task: str, kernel: str = "") -> Interactive:
     found = pictured(run, task if kernel else "", kernel)
     rows = [row for row in found["individuals"] if row["task"].startswith(task)]
     paths = [step for step in found["paths"] if step["champion"].startswith(task)]

@@ -21,8 +21,8 @@ MARKS = {"best (dots)": 0, "naive (crosses)": 1, "library (triangles)": 2}
 
 
 def rooflines(config: Mapping[str, Any], timings: Rows) -> tuple[Peaks | None, list[Row], list[Figure]]:
-    """The device's peaks, if they are known, each workload of `timings` (rows of `report.roofline`) with its place below
-    them, and a figure of each task."""
+    """The device's peaks, if they are known; each workload of `timings` (rows of `report.roofline`) with its place
+    below them; and a figure of each task."""
     limits, rows, drawn = stored_peaks(config), [], []
     timed: dict[str, list[Mapping[str, Any]]] = {}
     for row in timings:
@@ -106,7 +106,7 @@ def stored_peaks(config: Mapping[str, Any]) -> Peaks | None:
         return None
 
 
-def placed(task: str, timings: Sequence[Row], names: Mapping[str, str], limits: Peaks | None) -> list[Row]:
+def placed(task: str, timings: Rows, names: Mapping[str, str], limits: Peaks | None) -> list[Row]:
     """Each workload of one task's best kernel below the roof; `timings` are rows of `report.roofline`.
 
     `names` are operators' folders by their names. A workload is left out where its costs cannot be known without its
@@ -120,7 +120,7 @@ def placed(task: str, timings: Sequence[Row], names: Mapping[str, str], limits: 
     return [*_placed(operator, parsed.dtype, timings, limits)]
 
 
-def _placed(operator: Operator, dtype: str, timings: Sequence[Row], limits: Peaks | None) -> Iterator[Row]:
+def _placed(operator: Operator, dtype: str, timings: Rows, limits: Peaks | None) -> Iterator[Row]:
     known = {workload.name: workload.dims for workload in operator.workloads}
     for row in timings:
         try:
@@ -134,5 +134,6 @@ def _placed(operator: Operator, dtype: str, timings: Sequence[Row], limits: Peak
             "attainable_us": model.attainable_us if limits else None,
             "bound": model.bound if limits else None,
             "efficiency": model.efficiency(row["latency_us"]) if limits else None,
-            "library_us": row.get("library_us"), "latency_us": row["latency_us"], "anchor_latency_us": row["anchor_latency_us"],
+            "library_us": row.get("library_us"), "latency_us": row["latency_us"],
+            "anchor_latency_us": row["anchor_latency_us"],
         }  # fmt: skip

@@ -130,9 +130,9 @@ def document(seen: Material, now: float) -> Document:
     made = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d %H:%M UTC")
     folds = kernel_folds(seen)
     sections = [
-        _summary(seen), Section("What needs a person", [*_attention(seen)], "attention"), _progress(seen), _population(seen, folds),
-        *_lineages(seen, folds), _archive(seen, folds), _roofline(seen), _failures(seen), _gains(seen), _tuning(seen),
-        _spent(seen),
+        _summary(seen), Section("What needs a person", [*_attention(seen)], "attention"), _progress(seen),
+        _population(seen, folds), *_lineages(seen, folds), _archive(seen, folds), _roofline(seen), _failures(seen),
+        _gains(seen), _tuning(seen), _spent(seen),
     ]  # fmt: skip
     return Document(
         f"Run {seen.run.rstrip('/').rpartition('/')[2]}", told(seen), [*notices(seen)], sections,
