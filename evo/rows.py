@@ -182,7 +182,7 @@ def proposal_row(request: Request, proposal: Proposal, *, at: float) -> Row:
         "text": proposal.text or None, "evaluate_s": proposal.evaluator_s,
         "metrics_json": None if proposal.metrics is None else compact(proposal.metrics),
         "author": request.params["author"] if request.kind is Kind.GUEST else proposal.author,
-        "source_task": request.source_task or None,
+        "source_task": request.source_task or None, "island": request.island,
     }  # fmt: skip
 
 

@@ -52,7 +52,7 @@ FLOORS = {
     "evo": (
         "budget doctor inbox individual packaging.runtime version workers",
         "lineage",
-        "rows store strategies",
+        "charts rows store strategies",
         "api workbench",
         "lessons",
         "config",

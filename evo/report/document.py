@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import Any
 
+from evo.charts.drawing import Figure, Interactive
 from evo.report.amounts import plain
 from fitness.words import interval, standing
 
@@ -101,16 +102,6 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Figure:
-    """A drawing in Vega-Lite, with what it shows in words."""
-
-    title: str
-    told: str
-    """For those who do not see it; its numbers are in a table beside it."""
-    spec: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
 class Figures:
     """Figures that share series, and so a legend."""
 
@@ -150,7 +141,7 @@ class Fold:
     anchor: str = ""
 
 
-Block = Words | Table | Figures | Listing | Fold
+Block = Words | Table | Figures | Interactive | Listing | Fold
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,11 @@ from shlex import quote
 from typing import Any
 
 from evo.api import Run
+from evo.charts.drawing import check_drawing
+from evo.charts.figures import map_figure, progress_figure
+from evo.charts.picture import individuals_picture
+from evo.charts.roofline import MARKS, rooflines
 from evo.report.amounts import amount, count, dollars, seconds, share
-from evo.report.charts import check_drawing, map_figure, progress_figure, roofline_figure
 from evo.report.document import (
     Block,
     Column,
@@ -31,7 +34,7 @@ from evo.report.document import (
 )
 from evo.report.health import limits, spent, used
 from evo.report.render import html
-from evo.report.run_data import SIBLINGS, Descent, Material, Row, material, placed, siblings_of, stored_peaks
+from evo.report.run_data import SIBLINGS, Descent, Material, Row, material, siblings_of
 from evo.report.run_kernels import LINK, kernel_folds
 from evo.report.status import NOT_BEGUN, NOTHING_CORRECT, resuming
 from evo.version import engine_version
@@ -128,8 +131,8 @@ def document(seen: Material, now: float) -> Document:
     folds = kernel_folds(seen)
     sections = [
         _summary(seen), Section("What needs a person", [*_attention(seen)], "attention"), _progress(seen),
-        *_lineages(seen, folds), _archive(seen, folds), _roofline(seen), _failures(seen), _gains(seen), _tuning(seen),
-        _spent(seen),
+        _population(seen, folds), *_lineages(seen, folds), _archive(seen, folds), _roofline(seen), _failures(seen),
+        _gains(seen), _tuning(seen), _spent(seen),
     ]  # fmt: skip
     return Document(
         f"Run {seen.run.rstrip('/').rpartition('/')[2]}", told(seen), [*notices(seen)], sections,
@@ -263,6 +266,11 @@ def _progress(seen: Material) -> Section:
     return Section("Progress", blocks, "progress")
 
 
+def _population(seen: Material, folds: Folds) -> Section:
+    drawn = individuals_picture(seen.individuals, seen.paths, link=f"#{LINK}{{task}}-{{id}}", carded=frozenset(folds))
+    return Section("Population", [drawn if seen.individuals else Words("There is no kernel yet.")], "population")
+
+
 def _lineages(seen: Material, folds: Folds) -> Iterator[Section]:
     more = seen.left_out + len(seen.kernels) - len(folds)
     rest = (
@@ -316,16 +324,7 @@ def _archive(seen: Material, folds: Folds) -> Section:
 
 
 def _roofline(seen: Material) -> Section:
-    limits, drawn, rows = stored_peaks(seen.config), [], []
-    timed: dict[str, list[Row]] = {}
-    for row in seen.rows("report.roofline"):
-        timed.setdefault(row["task"], []).append(row)
-    named = {name.rstrip("/").rpartition("/")[2]: name for name in seen.config.get("operators", ())}
-    for task, timings in timed.items():
-        points = placed(task, timings, named, limits)
-        rows += points
-        if shown := [row for row in points if row["flops"] and row["bytes"]]:
-            drawn.append(roofline_figure(task, task.split("/")[1], shown, limits))
+    limits, rows, drawn = rooflines(seen.config, seen.rows("report.roofline"))
     words = (
         "Bytes are the least that any algorithm moves, operations those of the plain one: a cleverer algorithm may lie "
         "above the line. " + (f"Peaks of {limits.device}." if limits else
@@ -334,14 +333,14 @@ def _roofline(seen: Material) -> Section:
     columns = [
         text("task", "task"), text("workload", "workload", code=True), number("best", "latency_us", time_us),
         number("measured beside", "anchor_latency_us", time_us),
-        number("naive", "naive_us", time_us, computed=True),
+        number("naive", "naive_us", time_us, computed=True), number("library", "library_us", time_us),
         number("attainable", "attainable_us", time_us, computed=True), text("limit", "bound", computed=True),
         number("attained", "efficiency", share, computed=True),
         number("operations per byte", "intensity", lambda value: f"{value:.3g}", computed=True),
     ]  # fmt: skip
     blocks: list[Block] = [Words(words)]
     if drawn:
-        blocks.append(Figures({"best (dots)": 0, "naive (crosses)": 1}, drawn[:MOST_DRAWN]))
+        blocks.append(Figures(MARKS, drawn[:MOST_DRAWN]))
     empty = "No kernel was timed, or its operator is not on this machine."
     query = seen.query("report.roofline")
     blocks.append(cut("Best and naive kernels below the roof", columns, rows, query, empty=empty))

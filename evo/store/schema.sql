@@ -64,11 +64,13 @@ CREATE TABLE proposals (
     text         VARCHAR,
     metrics_json VARCHAR,
     author       VARCHAR,
-    source_task  VARCHAR
+    source_task  VARCHAR,
+    island       INTEGER
 );
 COMMENT ON TABLE proposals IS 'Answers to requests: a child (kernel_id), words (text), metrics of a profiler (metrics_json), or why there is none of them (failure). kind: ancestor, child, trial, say or profile; role: what a model was called for, where that is not the mutator. is_new: no request told before had this child in its task. generation: 0 without parents, else one more than the highest of theirs. parents: the principal one first. seconds: of proposing; evaluate_s: of evaluators, all levels.';
 COMMENT ON COLUMN proposals.author IS 'Who gave the answer from outside that led to it, or wrote the guest. NULL: none from outside.';
 COMMENT ON COLUMN proposals.source_task IS 'The task that the principal parent is a kernel of, where that is another one; the other parents are of the proposal''s own task.';
+COMMENT ON COLUMN proposals.island IS 'The island that the request was made for and its child belongs to, from 0 on. NULL: the strategy has none, or it is a guest''s.';
 
 CREATE TABLE llm_calls (
     call_id         VARCHAR NOT NULL,
