@@ -5,18 +5,22 @@ Importing this imports next to nothing; duckdb and pyarrow come with the first q
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from evo.api import Run, Several
+    from evo.api import Run, RunList, Several
 
 __all__ = ["open", "open_several", "runs"]
 
 
-def open(run: str | Path = "last", *, runs: str | Path = "runs") -> Run:
+def open(run: str | Path = "last", *, runs: str | Path | None = None) -> Run:
     """The run that is meant by a folder, an id below `runs`, the beginning of one, or `last`.
+
+    `runs` is the folder of runs; None: the one that the command line looks at, which is EVO_RUNS of the environment, or
+    `runs`.
 
     A search may be writing it. The file that `evo export` wrote is a run as well. Nothing is read before the first
     question. It raises UserError (of `operators.errors`, as all that the API raises for what a caller can cure).
@@ -25,28 +29,34 @@ def open(run: str | Path = "last", *, runs: str | Path = "runs") -> Run:
     from evo.folders import find_runs
     from operators.errors import UserError
 
-    found = find_runs(Path(runs), str(run))
+    found = find_runs(_folder(runs), str(run))
     if isinstance(found, list):
         raise UserError(f"{run} names several runs: use evo.open_several")
     return Run(found)
 
 
-def open_several(which: str | Path | Sequence[str | Path], *, runs: str | Path = "runs") -> Several:
+def open_several(which: str | Path | Sequence[str | Path], *, runs: str | Path | None = None) -> Several:
     """Several runs, to be asked together: a pattern such as `runs/compare-x/*`, a folder that holds them, or a list.
 
-    It raises UserError.
+    `runs` is as in `open`. It raises UserError.
     """
     from evo.api import Several
     from evo.folders import find_runs
 
     named = [which] if isinstance(which, str | Path) else which
-    found = (find_runs(Path(runs), str(each)) for each in named)
+    found = (find_runs(_folder(runs), str(each)) for each in named)
     return Several([path for where in found for path in (where if isinstance(where, list) else [where])])
 
 
-def runs(folder: str | Path = "runs") -> list[Run]:
-    """Every run in `folder`, the oldest first."""
-    from evo.api import Run
+def runs(folder: str | Path | None = None) -> RunList:
+    """Every run in `folder`, the oldest first; None: where `open` looks. Its repr says where that was."""
+    from evo.api import Run, RunList
     from evo.folders import DATABASE
 
-    return [Run(path.parent) for path in sorted(Path(folder).glob(f"*/{DATABASE}"))]
+    place = _folder(folder)
+    return RunList(place, [Run(path.parent) for path in sorted(place.glob(f"*/{DATABASE}"))])
+
+
+def _folder(named: str | Path | None) -> Path:
+    """The folder of runs that is meant."""
+    return Path(named or os.environ.get("EVO_RUNS") or "runs")

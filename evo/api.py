@@ -6,10 +6,11 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from difflib import unified_diff
 from functools import cached_property
+from html import escape
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +26,7 @@ from evo.store.reads import own_query
 from fitness.evaluation import CheckError, LibraryTiming, Timing
 from fitness.install import pip
 from fitness.profiling.profiles import Bottleneck, Metric, Profile
+from fitness.words import in_words, interval, ratio, standing
 from operators.errors import UserError, unknown
 from operators.plan.defaults import with_defaults
 from operators.plan.header import read_header
@@ -32,6 +34,8 @@ from operators.plan.header import read_header
 if TYPE_CHECKING:
     import pandas
     import polars
+
+    from evo.charts.plots import Plots
 
 
 Row = dict[str, Any]
@@ -63,11 +67,11 @@ class Verdict:
     duplicate_of: str | None
     """The kernel that is the same program, and whose verdict this is."""
     judged_at: datetime
-    timings: tuple[Timing, ...] = ()
+    timings: tuple[Timing, ...] = field(default=(), repr=False)
     """Per workload, in pairs with its anchor."""
-    library_timings: tuple[LibraryTiming, ...] = ()
+    library_timings: tuple[LibraryTiming, ...] = field(default=(), repr=False)
     """Per workload, in pairs with the vendor's library as the anchor; of confirmed kernels."""
-    errors: tuple[CheckError, ...] = ()
+    errors: tuple[CheckError, ...] = field(default=(), repr=False)
     """Per check, the distance from the fp64 reference."""
 
 
@@ -114,6 +118,23 @@ class StoredKernel:
     profile: Profile | None
     diff: str
     """To the principal parent, unified, tunables included; empty where it has none."""
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.id[:12]} of {self.task}: {self._standing()}>"
+
+    def _repr_html_(self) -> str:
+        return (
+            f"<details><summary>kernel <code>{self.id[:12]}</code> of {escape(self.task)}: "
+            f"{escape(self._standing())}</summary><pre>{escape(self.text)}</pre></details>"
+        )
+
+    def _standing(self) -> str:
+        """Its verdict in a few words."""
+        found = self.verdict
+        if found is None or found.speedup is None:
+            return in_words(found.status) if found else "not judged"
+        told = f"{ratio(found.speedup)} [{interval(found.speedup_low, found.speedup_high)}]"
+        return f"{told}, {standing(found.level, found.flagged)}"
 
     @property
     def text(self) -> str:
@@ -217,7 +238,7 @@ def _ancestor(row: Mapping[str, Any]) -> Ancestor:
 
 def _made(kind: type[Made], row: Mapping[str, Any], **more: Any) -> Made:
     """An object of a dataclass from those columns of a row that are its fields."""
-    known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    known = {each.name for each in fields(kind)}  # type: ignore[arg-type]
     return kind(**{name: value for name, value in row.items() if name in known} | more)
 
 
@@ -290,7 +311,7 @@ def _nanoseconds(name: str, interval: pa.MonthDayNano) -> int:
     return int(days * DAY_NS + nanoseconds)
 
 
-__all__ = ["Ancestor", "Run", "Several", "StoredKernel", "Verdict"]
+__all__ = ["Ancestor", "Run", "RunList", "Several", "StoredKernel", "Verdict"]
 
 Params = Mapping[str, Any]
 ANSWER_BYTES = 2**30
@@ -373,6 +394,15 @@ class Several:
         return answer(self._ready(sql), sql, Limits(sys.maxsize, timeout_s, max_bytes), params).table
 
 
+def as_html(names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table for notebooks."""
+    head, *body = (
+        "<tr>" + "".join(f"<{tag}>{escape(str(value))}</{tag}>" for value in row) + "</tr>"
+        for tag, row in [("th", names), *(("td", row) for row in rows)]
+    )
+    return f"<table><thead>{head}</thead><tbody>{''.join(body)}</tbody></table>"
+
+
 class Run(Several):
     """One run, which a search may be writing.
 
@@ -392,6 +422,25 @@ class Run(Several):
 
     def __repr__(self) -> str:
         return f"evo.open({str(self.folder)!r})"
+
+    def _repr_html_(self) -> str:
+        names = ("task", "best", "certain", "estimate", "95 %", "verdict")
+        rows = [
+            (
+                row["task"], (row["kernel_id"] or "-")[:12], ratio(row["best_speedup"]), ratio(row["speedup"]),
+                interval(row["speedup_low"], row["speedup_high"]), standing(row["level"], row["flagged"]),
+            )
+            for row in self.rows("api.standings")
+        ]  # fmt: skip
+        state = "running" if self.is_running else "not running"
+        return f"<p>run <code>{escape(str(self.folder))}</code>, {state}</p>{as_html(names, rows)}"
+
+    @property
+    def plot(self) -> Plots:
+        """Its charts: `progress()`, `individuals()`, `lineage(kernel)`, `archive()`, `roofline()`."""
+        from evo.charts.plots import Plots
+
+        return Plots(self)
 
     @property
     def id(self) -> str:
@@ -453,3 +502,19 @@ class Run(Several):
     def _one_state(self) -> AbstractContextManager[Run]:
         """The run, opened to answer several questions about one state of it."""
         return nullcontext(self) if self._ready else Run(self.folder)
+
+
+class RunList(list[Run]):
+    """The runs in a folder, the oldest first."""
+
+    def __init__(self, folder: Path, runs: Iterable[Run]) -> None:
+        """`folder` is the one that was looked at."""
+        super().__init__(runs)
+        self.folder = folder
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} runs in {self.folder.absolute()}: {', '.join(run.id for run in self[-3:]) or 'none'}>"
+
+    def _repr_html_(self) -> str:
+        rows = [(place, run.id, "running" if run.is_running else "") for place, run in enumerate(self)]
+        return f"<p>{len(self)} runs in {escape(str(self.folder.absolute()))}</p>{as_html(('', 'run', ''), rows)}"

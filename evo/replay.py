@@ -230,6 +230,8 @@ class Replay:
         for key in dict.fromkeys(row["tool_key"] for row in uses if row["tool_key"] not in self._used):
             rows = records.join(rows, rows_of_use(self._then.rows, key, self._history.kernel_rows))
         await self._history.commit(rows)
+        for state in self._history.states.values():
+            await self._history.fit(state)
 
 
 class _Ahead:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from evo.individual import UNAVAILABLE, Individual
 from fitness.evaluation import Evaluation, Level, LibraryTiming
+from fitness.joint import Pair, Position
 from fitness.profiling.profiles import Bottleneck, Metric, Profile
 from mutators.base import Call, Kind, Message, Proposal, Request
 from operators.definition.spec import Task
@@ -181,7 +182,7 @@ def proposal_row(request: Request, proposal: Proposal, *, at: float) -> Row:
         "text": proposal.text or None, "evaluate_s": proposal.evaluator_s,
         "metrics_json": None if proposal.metrics is None else compact(proposal.metrics),
         "author": request.params["author"] if request.kind is Kind.GUEST else proposal.author,
-        "source_task": request.source_task or None,
+        "source_task": request.source_task or None, "island": request.island,
     }  # fmt: skip
 
 
@@ -260,6 +261,19 @@ def evaluation_from(row: Mapping[str, Any], **measured: Iterable[Mapping[str, An
         errors=tuple(row.get("errors") or ()),
         stage_ms={stage: row[f"{stage}_ms"] for stage in STAGES if row[f"{stage}_ms"] is not None},
     )
+
+
+def pair_from(row: Row) -> Pair:
+    """Return the paired ratio of a row of the query `search.pairs`."""
+    return Pair(**row | {"level": Level(row["level"])})
+
+
+def fit_row(task: str, positions: Mapping[str, Position], *, at: float) -> Row:
+    """Return the row of a fit of a task's kernels."""
+    return {
+        "task": task, "kernel_ids": [*positions], "log_speedups": [p.log_speedup for p in positions.values()],
+        "log_speedup_ses": [p.se for p in positions.values()], "created_at": moment(at),
+    }  # fmt: skip
 
 
 def as_stored(evaluation: Evaluation) -> Evaluation:

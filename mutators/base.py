@@ -75,6 +75,8 @@ class Request:
     """Id of the earlier request whose conversation goes on; empty: a new one begins."""
     source_task: str = ""
     """The task that the last parent is a kernel of; empty: that of the request."""
+    island: int | None = None
+    """The strategy's island that the child belongs to, from 0 on; None: it has none. No answer depends on it."""
 
     @property
     def id(self) -> str:
@@ -99,7 +101,7 @@ class Request:
             "trials": [{"values": dict(t.values), "log_speedup": t.log_speedup} for t in self.trials],
         }  # fmt: skip
         optional = {name: getattr(self, name) for name in _OPTIONAL_FIELDS}
-        fields |= {name: value for name, value in optional.items() if value}
+        fields |= {name: value for name, value in optional.items() if value or value == 0}
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
     @classmethod
@@ -117,7 +119,7 @@ class Request:
         return digest("request", self.to_json())
 
 
-_OPTIONAL_FIELDS = ("kind", "role", "model", "template", "context", "thread", "source_task")
+_OPTIONAL_FIELDS = ("kind", "role", "model", "template", "context", "thread", "source_task", "island")
 
 
 Message = Mapping[str, Any]

@@ -26,7 +26,7 @@ HEAVY = {
     "mcp_types": ("evo/outside/",),
     "ray": ("evo/cluster/",),
     "cupy": ("fitness/cuda/", "fitness/judging/library.py", "evo/packaging/runtime/", "operators/"),
-    "vl_convert": ("evo/report/charts.py",),
+    "vl_convert": ("evo/charts/drawing.py",),
     "cuda": ("fitness/cuda/", "evo/packaging/runtime/on_cuda.py"),
     "elftools": (
         "fitness/cpu/build.py",

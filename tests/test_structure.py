@@ -35,7 +35,7 @@ FLOORS = {
     ),
     "fitness": (
         "fitness evaluation install sandbox words",
-        "emulator.ptx oracle profiling",
+        "emulator.ptx joint oracle profiling",
         "judging",
         "cpu cuda.compile testing",
         "cuda.running",
@@ -52,7 +52,7 @@ FLOORS = {
     "evo": (
         "budget doctor inbox individual packaging.runtime version workers",
         "lineage",
-        "rows store strategies",
+        "charts rows store strategies",
         "api workbench",
         "lessons",
         "config",

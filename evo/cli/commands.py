@@ -328,23 +328,13 @@ def lineage(
         else:
             wanted = opened.rows("kernels.best", task="")
         lineages = [opened.lineage(each["kernel_id"], each["task"], principal=principal) for each in wanted]
-    rows = [
-        {**vars(step), "kernel_id": step.kernel_id[:12], "parents": [parent[:12] for parent in step.parents]}
-        for steps in lineages
-        for step in steps
-    ]
-    names = ["task", "generation", "kernel_id", "parents", "mutator", "description", "status", "level", "speedup"]
-    if any(row["author"] for row in rows):
-        names.insert(5, "author")
-    if any(row["flagged"] for row in rows):
-        names.append("flagged")
-    ancestors = [{n: row[n] for n in names} for row in rows]
+    rows = [vars(step) for steps in lineages for step in steps]
     if as_json:
-        print(json_of(ancestors))
+        print(json_of(rows))
         return
     from evo.report.terminal import lineage_table, show
 
-    show(lineage_table(names, ancestors))
+    show(lineage_table(rows))
 
 
 @app.command()

@@ -153,8 +153,8 @@ def ui(
     runs: Runs = RUNS,
 ) -> None:
     """Serve a run's report as a page that keeps up with the search, to this machine's browsers; Ctrl-C ends it."""
+    from evo.charts.drawing import check_drawing
     from evo.folders import find_run
-    from evo.report.charts import check_drawing
     from evo.report.ui.server import Maker, Watched, is_loopback, server
 
     check_drawing()

@@ -12,8 +12,8 @@ from datetime import date
 from typing import Any
 
 from evo.api import Ancestor, Run, StoredKernel, Verdict
+from evo.charts.roofline import placed, stored_peaks
 from evo.compatibility import ACCELERATOR, KERNEL_FILES
-from evo.report.run_data import placed, stored_peaks
 from evo.session import DEFINITIONS
 from fitness.evaluation import Z95, Level, Status, called, interval95
 from fitness.judging.timing import LogRatio, mean

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from shlex import quote
 from typing import Any
 
+from evo.charts.drawing import Figure, Interactive
 from evo.report.amounts import plain
 from evo.version import engine_version
 from fitness.words import interval, standing
@@ -106,16 +107,6 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Figure:
-    """A drawing in Vega-Lite, with what it shows in words."""
-
-    title: str
-    told: str
-    """For those who do not see it; its numbers are in a table beside it."""
-    spec: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
 class Figures:
     """Figures that share series, and so a legend."""
 
@@ -204,7 +195,7 @@ class Form:
     """Name, value, and what there is to choose from; None: any text."""
 
 
-Block = Words | Table | Figures | Listing | Fold | Findings | Links | Form
+Block = Words | Table | Figures | Interactive | Listing | Fold | Findings | Links | Form
 
 
 @dataclass(frozen=True)

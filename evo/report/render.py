@@ -20,7 +20,7 @@ from urllib.parse import quote, urlencode
 import jinja2
 from markupsafe import Markup
 
-from evo.report.charts import colour, dashes, svg
+from evo.charts.drawing import Interactive, colour, dashes, style, vega
 from evo.report.document import (
     KERNEL,
     Block,
@@ -48,19 +48,22 @@ def html(document: Document, *, live: str | None = None, site: Sequence[tuple[st
     library that draws is not installed.
     """
     is_live = live is not None
+    drawn = is_live or any(isinstance(block, Interactive) for block in _blocks(document))
     return _environment().get_template(NAME).render(
-        document=document, script=Markup(_script(live=is_live)), style=Markup(_asset("page.css")),
-        policy=policy(live=is_live, served=bool(site)), anchors=_anchors(document), live=live, site=site,
+        document=document, script=Markup(_script(live=is_live)),
+        style=Markup(style() + style("picture.css") + _asset("page.css")), vega=vega()[0] if drawn else "",
+        policy=policy(live=is_live, drawn=drawn, served=bool(site)), anchors=_anchors(document), live=live, site=site,
     )  # fmt: skip
 
 
-def policy(*, live: bool, served: bool) -> str:
-    """The page's content security policy: it may run its own script, where it is served send its search box to the
-    server that it came from, and where it is live ask that."""
+def policy(*, live: bool, drawn: bool = True, served: bool = False) -> str:
+    """The page's content security policy: it may run its own script, where pictures are `drawn` the one that draws
+    them, where it is served send its search box to the server that it came from, and where it is live ask that."""
     digest = base64.b64encode(hashlib.sha256(_script(live=live).encode()).digest()).decode()
+    draws = f" 'sha256-{vega()[1]}'" if drawn else ""
     asks = "connect-src 'self'; " if live else ""
     return (
-        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; {asks}base-uri 'none'; "
+        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'{draws}; {asks}base-uri 'none'; "
         f"form-action '{'self' if served else 'none'}'"
     )
 
@@ -75,7 +78,7 @@ def kernel_address(column: Column, row: Mapping[str, Any]) -> str:
 @cache
 def _script(*, live: bool) -> str:
     """The page's script; a live page's begins with the part that looks for changes."""
-    return (_asset("live.js") if live else "") + _asset("page.js")
+    return (_asset("live.js") if live else "") + style("picture.js") + _asset("page.js")
 
 
 def kind(block: Block) -> str:
@@ -90,7 +93,12 @@ def value(column: Column, row: Mapping[str, Any]) -> str:
 
 def drawn(block: Figures) -> list[tuple[str, str, Markup]]:
     """Title, words and drawing of each figure."""
-    return [(each.title, each.told, Markup(svg(each.spec, each.told))) for each in block.figures]
+    return [(each.title, each.told, Markup(each.svg)) for each in block.figures]
+
+
+def _blocks(document: Document) -> list[Block]:
+    """The blocks of its sections."""
+    return [block for section in document.sections for block in section.blocks]
 
 
 SPARK_WIDTH, SPARK_HEIGHT = 96, 22
@@ -116,7 +124,7 @@ def sparkline(points: Sequence[tuple[float, float]]) -> Markup:
 
 def _anchors(document: Document) -> frozenset[str]:
     """Where links may lead."""
-    blocks = [block for section in document.sections for block in section.blocks]
+    blocks = _blocks(document)
     sections = (section.anchor for section in document.sections if section.anchor)
     return frozenset([*_anchors_in(blocks), *sections])
 
@@ -147,7 +155,8 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True, finalize=_shown,
     )  # fmt: skip
     made.filters |= {"kind": kind, "drawn": drawn, "changed": changed, "sparkline": sparkline}
-    made.globals |= {"value": value, "colour": colour, "dashes": dashes, "kernel_address": kernel_address}
+    made.globals |= {"value": value, "colour": colour, "dashes": dashes, "markup": Markup}
+    made.globals |= {"kernel_address": kernel_address}
     return made
 
 
@@ -200,6 +209,8 @@ def _block(block: Block, told: set[str]) -> Iterator[str]:
                 yield "\n".join(f"- {escaped(item)}" for item in block.items)
         case Table() if not block.folded:
             yield from _table(block, told)
+        case Interactive():
+            yield f"*{escaped(block.title)}: in the HTML file.* {escaped(block.said)}"
         case Figures():
             yield f"*{escaped('; '.join(figure.title for figure in block.figures))}: in the HTML file.*"
 

@@ -10,8 +10,11 @@ from shlex import quote
 from typing import Any
 
 from evo.api import Run
+from evo.charts.drawing import check_drawing
+from evo.charts.figures import map_figure, progress_figure
+from evo.charts.picture import individuals_picture
+from evo.charts.roofline import MARKS, rooflines
 from evo.report.amounts import amount, count, dollars, seconds, share
-from evo.report.charts import check_drawing, map_figure, progress_figure, roofline_figure
 from evo.report.document import (
     KERNEL,
     Block,
@@ -33,7 +36,7 @@ from evo.report.document import (
 from evo.report.findings import findings
 from evo.report.health import limits, spent, used
 from evo.report.render import html
-from evo.report.run_data import SIBLINGS, Descent, Material, Row, material, placed, siblings_of, stored_peaks
+from evo.report.run_data import SIBLINGS, Descent, Material, Row, material, siblings_of
 from evo.report.run_kernels import kernel_folds
 from evo.report.status import resuming
 from evo.report.terminal import lack_lines, many_line
@@ -90,13 +93,13 @@ OF_MODELS = ("cost_usd", "likely_lost_usd")
 Folds = Mapping[tuple[str, str], Fold]
 
 
-def document(seen: Material, now: float) -> Document:
-    """The whole report; `now` is in seconds since 1970."""
+def document(seen: Material, now: float, *, served: bool = False) -> Document:
+    """The whole report; `now` is in seconds since 1970; where it is `served` every kernel has a page."""
     folds = kernel_folds(seen)
     sections = [
-        Section("What was found", [*_found(seen)], "found"), _progress(seen), *_lineages(seen, folds),
-        _archive(seen, folds), _roofline(seen), _gains(seen), _tuning(seen), _failures(seen), _spent(seen),
-        _settings(seen),
+        Section("What was found", [*_found(seen)], "found"), _population(seen, None if served else frozenset(folds)), _progress(seen),
+        *_lineages(seen, folds), _archive(seen, folds), _roofline(seen), _gains(seen), _tuning(seen), _failures(seen),
+        _spent(seen), _settings(seen),
     ]  # fmt: skip
     return Document(
         f"Run {seen.run.rstrip('/').rpartition('/')[2]}", told(seen), [*notices(seen)], sections,
@@ -223,6 +226,13 @@ def _progress(seen: Material) -> Section:
     return Section("Progress", blocks, "progress")
 
 
+def _population(seen: Material, carded: frozenset[tuple[str, str]] | None) -> Section:
+    """The picture of all individuals; `carded` are those that the file has all about, None where each has a page."""
+    link = f"#{KERNEL}{{task}}-{{id}}" if carded is not None else "/kernel/{id}?task={task}"
+    drawn = individuals_picture(seen.individuals, seen.paths, link=link, carded=carded)
+    return Section("Population", [drawn if seen.individuals else Words("There is no kernel yet.")], "population")
+
+
 def _lineages(seen: Material, folds: Folds) -> Iterator[Section]:
     more = seen.left_out + len(seen.kernels) - len(folds)
     rest = (
@@ -279,16 +289,7 @@ def _archive(seen: Material, folds: Folds) -> Section:
 
 
 def _roofline(seen: Material) -> Section:
-    limits, drawn, rows = stored_peaks(seen.config), [], []
-    timed: dict[str, list[Row]] = {}
-    for row in seen.rows("report.roofline"):
-        timed.setdefault(row["task"], []).append(row)
-    named = {name.rstrip("/").rpartition("/")[2]: name for name in seen.config.get("operators", ())}
-    for task, timings in timed.items():
-        points = placed(task, timings, named, limits)
-        rows += points
-        if shown := [row for row in points if row["flops"] and row["bytes"]]:
-            drawn.append(roofline_figure(task, task.split("/")[1], shown, limits))
+    limits, rows, drawn = rooflines(seen.config, seen.rows("report.roofline"))
     words = (
         "Bytes are the least that any algorithm moves, operations those of the plain one: a cleverer algorithm may lie "
         "above the line. " + (f"Peaks of {limits.device}." if limits else
@@ -297,14 +298,14 @@ def _roofline(seen: Material) -> Section:
     columns = [
         text("task", "task"), text("workload", "workload", code=True), number("best", "latency_us", time_us),
         number("measured beside", "anchor_latency_us", time_us),
-        number("naive", "naive_us", time_us, computed=True),
+        number("naive", "naive_us", time_us, computed=True), number("library", "library_us", time_us),
         number("attainable", "attainable_us", time_us, computed=True), text("limit", "bound", computed=True),
         number("attained", "efficiency", share, computed=True),
         number("operations per byte", "intensity", lambda value: f"{value:.3g}", computed=True),
     ]  # fmt: skip
     blocks: list[Block] = [Words(words)]
     if drawn:
-        blocks.append(Figures({"best (dots)": 0, "naive (crosses)": 1}, drawn[:MOST_DRAWN]))
+        blocks.append(Figures(MARKS, drawn[:MOST_DRAWN]))
     empty = "No kernel was timed, or its operator is not on this machine."
     query = seen.query("report.roofline")
     blocks.append(cut("Best and naive kernels below the roof", columns, rows, query, empty=empty))
@@ -427,7 +428,7 @@ def report_page(folder: Path, *, live: str | None = None, site: Sequence[tuple[s
 
     It raises UserError.
     """
-    return html(document(material(Run(folder)), time.time()), live=live, site=site)
+    return html(document(material(Run(folder)), time.time(), served=bool(site)), live=live, site=site)
 
 
 def write_report(folder: Path, out: Path, *, replace: bool = False) -> Path:

@@ -8,16 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from evo.api import Ancestor, Run, StoredKernel, principal_chain
+from evo.charts.picture import pictured
 from evo.report.document import Query
 from evo.report.health import Health, health
 from evo.report.status import TaskSummary, open_questions, summary
 from evo.store.reads import Value, filled
-from fitness.profiling.roofline import Peaks, roofline
-from fitness.targets import device_info, peaks
-from operators.catalog import load
-from operators.definition.spec import Operator, Task
-from operators.errors import UserError
-from operators.expression import ExpressionError
 
 Row = dict[str, Any]
 NAMED = (
@@ -73,6 +68,10 @@ class Material:
     """By task and id, the most important ones first."""
     left_out: int
     """Kernels of lineages and elites that are not among these."""
+    individuals: Sequence[Row] = ()
+    """Those of the picture, in their order."""
+    paths: Sequence[Row] = ()
+    """The paths to the best kernels, see the query `picture.paths`."""
     calls: Mapping[tuple[str, str], Sequence[Row]] = field(default_factory=dict)
     """Questions to models that led to a kernel, by its task and id."""
 
@@ -98,7 +97,8 @@ def material(run: Run) -> Material:
         kernels = run.kernels(wanted[:MOST_KERNELS])
         return Material(
             str(run.folder), is_running, row, json.loads(row["config_json"]) if row else {}, open_questions(run),
-            health(run), summary(run), answers, lineages, kernels, len(wanted) - len(kernels), _calls(run, kernels),
+            health(run), summary(run), answers, lineages, kernels, len(wanted) - len(kernels), **pictured(run),
+            calls=_calls(run, kernels),
         )  # fmt: skip
 
 
@@ -138,50 +138,3 @@ def _calls(run: Run, kernels: Iterable[tuple[str, str]]) -> dict[tuple[str, str]
         if (key := (row["task"], row["kernel_id"])) in found:
             found[key].append(row)
     return found
-
-
-UNKNOWN = Peaks("unknown", float("inf"), float("inf"), {}, 0.0)
-
-
-def stored_peaks(config: Mapping[str, Any]) -> Peaks | None:
-    """The peaks of a run's device: those that the run holds, or those of this processor if it is the same one."""
-    device, target = config.get("device") or {}, config.get("target", "cpu")
-    if device.get("peaks"):
-        return Peaks(**device["peaks"])
-    try:
-        here = device_info("cpu").name if target == "cpu" else ""
-        return peaks("cpu") if here and here == device.get("name") else None
-    except (UserError, OSError):
-        return None
-
-
-def placed(task: str, timings: Sequence[Row], names: Mapping[str, str], limits: Peaks | None) -> list[Row]:
-    """Each workload of one task's best kernel below the roof; `timings` are rows of `report.roofline`.
-
-    `names` are operators' folders by their names. A workload is left out where its costs cannot be known without its
-    data, as is a task whose operator is not here.
-    """
-    parsed = Task.parse(task)
-    try:
-        operator = load(names.get(parsed.operator, parsed.operator))
-    except UserError:
-        return []
-    return [*_placed(operator, parsed.dtype, timings, limits)]
-
-
-def _placed(operator: Operator, dtype: str, timings: Sequence[Row], limits: Peaks | None) -> Iterator[Row]:
-    known = {workload.name: workload.dims for workload in operator.workloads}
-    for row in timings:
-        try:
-            model = roofline(operator, known[row["workload"]], dtype, limits or UNKNOWN)
-        except (KeyError, ExpressionError):
-            continue
-        yield {
-            "task": row["task"], "workload": row["workload"], "flops": model.flops, "bytes": model.bytes,
-            "intensity": model.intensity, "best_us": row["latency_us"],
-            "naive_us": row["anchor_latency_us"] if row["beside_naive"] else None,
-            "attainable_us": model.attainable_us if limits else None,
-            "bound": model.bound if limits else None,
-            "efficiency": model.efficiency(row["latency_us"]) if limits else None,
-            "latency_us": row["latency_us"], "anchor_latency_us": row["anchor_latency_us"],
-        }  # fmt: skip

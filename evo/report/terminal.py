@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
@@ -300,25 +300,34 @@ def rows_table(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Fitte
     )
 
 
-def lineage_table(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Fitted:
-    """Ancestors of kernels, whose ids stay whole."""
+def lineage_table(rows: Sequence[Mapping[str, Any]]) -> Fitted:
+    """Ancestors of kernels, without the columns that say nothing of any."""
     several = len({row["task"] for row in rows}) > 1
     fields = {
-        "task": Field("task", "name", rank=0 if several else 6),
+        "task": Field("task", "name", rank=0 if several else 8),
         "generation": Field("generation", rank=2),
         "kernel_id": Field("kernel_id", "id"),
         "parents": Field("parents", "words"),
         "mutator": Field("mutator", "words"),
+        "model": Field("model", "words", rank=1),
         "author": Field("author", "words", rank=1),
-        "description": Field("description", "words", rank=4),
-        "status": Field("status", "words", rank=3),
-        "level": Field("level", "words", rank=5),
-        "flagged": Field("flagged", "words", rank=1),
+        "description": Field("description", "words", rank=6),
+        "status": Field("status", "words", rank=4),
+        "level": Field("level", "words", rank=7),
         "speedup": Field("speedup"),
+        "interval": Field("95 %", rank=3),
+        "flagged": Field("flagged", "words", rank=1),
     }
-    cells: dict[str, Callable[[Any], str]] = {"speedup": ratio}
-    shown = [[cells.get(n, cell)(row[n]) for n in names] for row in rows]
-    return Fitted([fields[n] for n in names], shown, details=True)
+    told = [
+        {
+            **row, "kernel_id": row["kernel_id"][:12], "parents": [parent[:12] for parent in row["parents"]],
+            "speedup": ratio(row["speedup"]), "interval": interval(row["speedup_low"], row["speedup_high"]),
+        }
+        for row in rows
+    ]  # fmt: skip
+    seldom = ("model", "author", "flagged")
+    names = [name for name in fields if name not in seldom or any(row[name] for row in told)]
+    return Fitted([fields[name] for name in names], [[cell(row[name]) for name in names] for row in told], details=True)
 
 
 def _field(name: str, values: Sequence[Any]) -> Field:

@@ -143,8 +143,7 @@ class Confirmations:
         name = f"{state.task}/final/{place}"
         rows = records.evaluation_rows(last, evaluation_id=name, request_id=None, at=self._history.now())
         await self._history.commit(rows)
-        leader = next(iter(self._leaders(state.task)), None)
-        state.fastest = (leader["stands_at"], leader["kernel_id"]) if leader else None
+        leader = await self._history.fit(state)
         return leader is not None and leader["level"] != Level.CONFIRMED.value
 
     def _unconfirmed(self, task: Task) -> Row | None:

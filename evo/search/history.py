@@ -22,7 +22,8 @@ from evo.search.task import Outstanding, Parents, TakenProfile, TaskState, bind
 from evo.search.watchdog import Watchdog
 from evo.store.reads import rows_of
 from evo.strategies.base import Leader
-from fitness.evaluation import Evaluation, Status
+from fitness.evaluation import Evaluation, Level, Status
+from fitness.joint import fitted
 from fitness.profiling.profiles import Profile
 from mutators.base import Kind, Request
 from operators.catalog import folders
@@ -31,6 +32,8 @@ from operators.kernel import Kernel
 
 NOT_WANTED = 0
 """Number of requests that were wanted by an ask which no strategy answered: those of guests."""
+FITTED = 1000
+"""Number of a task's fastest kernels whose speedups are fitted, besides those that others were paired with."""
 NO_EVALUATION = (Status.INVALID, Status.UNSUPPORTED)
 """Verdicts that are charged to no budget: the compiler saw nothing."""
 
@@ -134,6 +137,7 @@ class History:
         rows = [self._rows(step) for step in steps]
         await self.commit(records.join(*rows))
         sound = [state for state in self.states.values() if not state.fault]
+        leaders = {state.task: state.fastest for state in self.states.values()}
         for step, written in zip(steps, rows, strict=True):
             if isinstance(step, TakenProfile):
                 self._charge(step.state, step.seconds)
@@ -148,6 +152,20 @@ class History:
         for state in sound:
             if state.fault:
                 await self._note_fault(state)
+        confirmed = {step.state.task for step in steps if isinstance(step, Done) and _confirms(step.individual)}
+        for state in sound:
+            if state.task in confirmed or state.fastest != leaders[state.task]:
+                await self.fit(state)
+
+    async def fit(self, state: TaskState) -> Row | None:
+        """Fit the speedups of a task's kernels to all pairs known; return the row of the leader by that, if any."""
+        task = str(state.task)
+        pairs = map(records.pair_from, rows_of(self.store, "search.pairs", task=task, most=FITTED))
+        if found := fitted(state.baseline.id, pairs):
+            await self.commit({"fits": [records.fit_row(task, found, at=self.now())]}, moves=False)
+        leader = next(iter(rows_of(self.store, "search.leaders", task=task)), None)
+        state.fastest = (leader["stands_at"], leader["kernel_id"]) if leader else None
+        return leader
 
     def profiled_again(self, row: Row) -> None:
         """Let a stored profile count."""
@@ -293,6 +311,11 @@ class History:
 
     def _read(self, sql: str) -> list[Row]:
         return cast(list[Row], self.store.rows(sql).to_pylist())
+
+
+def _confirms(individual: Individual) -> bool:
+    evaluation = individual.evaluation
+    return evaluation is not None and evaluation.correct and evaluation.level is Level.CONFIRMED
 
 
 def _steps(done: Done | TakenProfile) -> list[Done | TakenProfile]:

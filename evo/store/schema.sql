@@ -64,11 +64,13 @@ CREATE TABLE proposals (
     text         VARCHAR,
     metrics_json VARCHAR,
     author       VARCHAR,
-    source_task  VARCHAR
+    source_task  VARCHAR,
+    island       INTEGER
 );
 COMMENT ON TABLE proposals IS 'Answers to requests: a child (kernel_id), words (text), metrics of a profiler (metrics_json), or why there is none of them (failure). kind: ancestor, child, trial, say or profile; role: what a model was called for, where that is not the mutator. is_new: no request told before had this child in its task. generation: 0 without parents, else one more than the highest of theirs. parents: the principal one first. seconds: of proposing; evaluate_s: of evaluators, all levels.';
 COMMENT ON COLUMN proposals.author IS 'Who gave the answer from outside that led to it, or wrote the guest. NULL: none from outside.';
 COMMENT ON COLUMN proposals.source_task IS 'The task that the principal parent is a kernel of, where that is another one; the other parents are of the proposal''s own task.';
+COMMENT ON COLUMN proposals.island IS 'The island that the request was made for and its child belongs to, from 0 on. NULL: the strategy has none, or it is a guest''s.';
 
 CREATE TABLE llm_calls (
     call_id         VARCHAR NOT NULL,
@@ -141,6 +143,15 @@ CREATE TABLE evaluations (
     created_at         TIMESTAMPTZ NOT NULL
 );
 COMMENT ON TABLE evaluations IS 'Verdicts, at most a few per kernel: levels screen, full, confirmed. log_speedup = ln(baseline time / kernel time) = anchor_log_speedup + log_ratio. request_id is NULL for examinations that no request asked for: the last confirmations, the latest of which outranks all else. is_verdict: for those, and for the most severe level of the request that was the first to propose the kernel in its task.';
+
+CREATE TABLE fits (
+    task            VARCHAR NOT NULL,
+    kernel_ids      VARCHAR[] NOT NULL,
+    log_speedups    DOUBLE[] NOT NULL,
+    log_speedup_ses DOUBLE[] NOT NULL,
+    created_at      TIMESTAMPTZ NOT NULL
+);
+COMMENT ON TABLE fits IS 'Log speedups of a task''s kernels that are not confirmed, fitted jointly to all paired ratios known by then, with their standard errors: what a confirmation says of one kernel moves those that were timed beside it. A row holds all of them; the latest of a task counts, see the view verdicts.';
 
 CREATE TABLE tells (
     seq           BIGINT NOT NULL,

@@ -1,10 +1,10 @@
 CREATE VIEW individuals AS
 SELECT
     task, kernel_id, parents[1] AS parent_id, parents, generation, request_id, number, mutator, model, description,
-    created_at, author, source_task
+    created_at, author, source_task, island
 FROM proposals
 WHERE is_new;
-COMMENT ON VIEW individuals IS 'Per task and kernel how it first came to be: the first request that proposed it. parent_id: the principal parent, a kernel of source_task where that is not NULL. author: who gave it, if it came from outside.';
+COMMENT ON VIEW individuals IS 'Per task and kernel how it first came to be: the first request that proposed it. parent_id: the principal parent, a kernel of source_task where that is not NULL. author: who gave it, if it came from outside. island: where a parent has another one, it migrated or was drawn from abroad.';
 
 CREATE VIEW verdicts AS
 WITH final AS NOT MATERIALIZED (
@@ -26,7 +26,7 @@ own AS NOT MATERIALIZED (
 judged AS NOT MATERIALIZED (
     SELECT
         task, kernel_id, coalesce(inherited, status) AS status, level, log_speedup, log_speedup_se, cell, original,
-        message, evaluation_id, created_at, facts_json
+        message, evaluation_id, created_at, facts_json, worker
     FROM own
     WHERE original IS NULL
     UNION ALL
@@ -37,9 +37,26 @@ judged AS NOT MATERIALIZED (
         CASE WHEN found.kernel_id IS NULL THEN copy.log_speedup_se ELSE found.log_speedup_se END,
         coalesce(found.cell, copy.cell), copy.original, coalesce(found.message, copy.message),
         coalesce(found.evaluation_id, copy.evaluation_id), coalesce(found.created_at, copy.created_at),
-        coalesce(found.facts_json, copy.facts_json)
+        coalesce(found.facts_json, copy.facts_json), coalesce(found.worker, copy.worker)
     FROM (FROM own WHERE original IS NOT NULL) AS copy
     LEFT JOIN own AS found ON found.task = copy.task AND found.kernel_id = copy.original
+),
+-- All of the last fit of each task; NULL where a verdict is newer.
+fitted AS NOT MATERIALIZED (
+    SELECT
+        task, unnest(kernel_ids) AS kernel_id, unnest(log_speedups) AS fitted, unnest(log_speedup_ses) AS fitted_se,
+        created_at AS fitted_at
+    FROM fits
+    QUALIFY row_number() OVER (PARTITION BY task ORDER BY created_at DESC, rowid DESC) = 1
+),
+told AS NOT MATERIALIZED (
+    SELECT
+        judged.* EXCLUDE (log_speedup, log_speedup_se),
+        coalesce(fitted.fitted, log_speedup) AS log_speedup, coalesce(fitted.fitted_se, log_speedup_se) AS log_speedup_se
+    FROM judged
+    LEFT JOIN fitted
+        ON fitted.task = judged.task AND fitted.kernel_id = coalesce(original, judged.kernel_id)
+        AND level <> 'confirmed' AND status = 'correct' AND created_at <= fitted_at
 )
 SELECT
     task, kernel_id, status, level, log_speedup, log_speedup_se,
@@ -51,16 +68,46 @@ SELECT
         CASE level WHEN 'confirmed' THEN log_speedup ELSE log_speedup - 1.96 * coalesce(log_speedup_se, 0) END
     END AS stands_at,
     nullif(cell, '') AS cell, original AS duplicate_of, message, evaluation_id, created_at AS judged_at,
-    nullif(array_to_string(TRY_CAST(facts_json->'flagged' AS VARCHAR[]), ', '), '') AS flagged
-FROM judged;
-COMMENT ON VIEW verdicts IS 'Per task and kernel the verdict that counts: the most severe level (confirmed, full, screen), of those the latest; a duplicate has its original''s. stands_at: the log speedup that the kernel certainly has, by which it leads. flagged: what is legal and suspicious about the kernel.';
+    nullif(array_to_string(TRY_CAST(facts_json->'flagged' AS VARCHAR[]), ', '), '') AS flagged,
+    worker
+FROM told;
+COMMENT ON VIEW verdicts IS 'Per task and kernel the verdict that counts: the most severe level (confirmed, full, screen), of those the latest; a duplicate has its original''s. log_speedup: of one that is not confirmed as the last fit has it (see the table fits), if it was judged before. stands_at: the log speedup that the kernel certainly has, by which it leads. flagged: what is legal and suspicious about the kernel.';
+
+CREATE VIEW facts AS
+SELECT
+    v.task, v.kernel_id, v.evaluation_id,
+    (e.facts_json->>'code_bytes')::BIGINT AS code_bytes,
+    (e.facts_json->>'threads')::BOOLEAN AS threads,
+    (e.facts_json->>'vector_bits')::INTEGER AS vector_bits,
+    (e.facts_json->>'packed_share')::DOUBLE AS packed_share,
+    (e.facts_json->>'registers')::INTEGER AS registers,
+    (e.facts_json->>'spill_bytes')::BIGINT AS spill_bytes,
+    (e.facts_json->>'stack_bytes')::BIGINT AS stack_bytes,
+    (e.facts_json->>'static_shared_bytes')::BIGINT AS static_shared_bytes,
+    (e.facts_json->>'barriers')::INTEGER AS barriers,
+    (e.facts_json->>'launches')::INTEGER AS launches,
+    (e.facts_json->>'access_bytes')::INTEGER AS access_bytes,
+    (e.facts_json->>'vectors')::BOOLEAN AS vectors,
+    (e.facts_json->>'async_copies')::BOOLEAN AS async_copies,
+    (e.facts_json->>'bulk_copies')::BOOLEAN AS bulk_copies,
+    (e.facts_json->>'tensor_cores')::BOOLEAN AS tensor_cores,
+    (e.facts_json->>'atomics')::BOOLEAN AS atomics,
+    (e.facts_json->>'shared_memory')::BOOLEAN AS shared_memory,
+    e.facts_json->>'cooperation' AS cooperation,
+    e.facts_json->>'lower_precision' AS lower_precision,
+    e.facts_json->>'uncommon' AS uncommon,
+    e.facts_json
+FROM verdicts AS v
+JOIN evaluations AS e USING (evaluation_id)
+WHERE e.facts_json IS NOT NULL;
+COMMENT ON VIEW facts IS 'Per task and kernel what the compiler and the object file tell of it; NULL: not known of this target. facts_json has the rest: undefined_symbols and flagged, and on cuda NAME_instructions, how many instructions of a kind there are.';
 
 CREATE VIEW lineage AS
 SELECT
     i.task, i.kernel_id, i.generation, i.parent_id, i.parents, i.request_id, i.number, i.mutator, i.model,
     i.description, v.status, v.level, v.log_speedup, v.speedup, v.speedup_low, v.speedup_high, v.cell, v.duplicate_of,
     i.created_at, i.author, i.source_task,
-    v.flagged, v.stands_at
+    v.flagged, v.stands_at, i.island, v.worker
 FROM individuals AS i
 LEFT JOIN verdicts AS v USING (task, kernel_id);
 COMMENT ON VIEW lineage IS 'Every individual: parents (principal first, a kernel of source_task where that is not NULL), how it was made, its verdict (status NULL: none yet), and its generation: 0 for a first ancestor, else one more than the highest of its parents. author: who gave it, if it came from outside.';

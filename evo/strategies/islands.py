@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -150,7 +150,8 @@ class Islands(Chooser):
         there is.
         """
         early = self._ancestors.request(number) or self._urgent(number)
-        return early or self._begin(number) or self._child(number)
+        made = early or self._begin(number) or self._child(number)
+        return replace(made, island=self._island(made)) if made else None
 
     def take(self, request: Request) -> None:
         """See `Chooser.take`."""

@@ -21,6 +21,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from evo.charts.drawing import SERIES
 from evo.compare.cells import Standing, stored
 from evo.compare.conclusions import conclusions
 from evo.compare.config import read_comparison
@@ -29,7 +30,6 @@ from evo.compare.judgement import FOLDER, judge_on, judged_cells
 from evo.compare.leaks import Leak
 from evo.compare.running import prepare
 from evo.folders import find_runs
-from evo.report.charts import SERIES
 from evo.report.comparison.data import Material, material
 from evo.report.comparison.report import write, write_report
 from evo.report.comparison.sections import document
@@ -300,7 +300,7 @@ def test_an_unfinished_comparison_and_one_without_a_reference_are_rendered(
     code, _, told = evo(monkeypatch, capsys, *asked, str(config))
     assert code == 2 and told == f"evo: --report {config}: cannot be written: File exists; name a folder\n"
     with monkeypatch.context() as without:
-        without.setattr("evo.report.charts.find_spec", lambda name: None)
+        without.setattr("evo.charts.drawing.find_spec", lambda name: None)
         code, _, told = evo(monkeypatch, capsys, *asked, str(out))
     assert code == 2 and "figures of reports need vl-convert-python" in told
     folder = Path(shutil.copytree(reported.folder, tmp_path / reported.folder.name))

@@ -99,6 +99,12 @@ class Bench:
         """The clock of the test."""
         return self.now_s
 
+    async def fit(self, state: TaskState) -> Any:
+        """The leader, which no other verdict moves."""
+        (leader,) = self.rows("", {"task": str(state.task)}).to_pylist()
+        state.fastest = leader["stands_at"], leader["kernel_id"]
+        return leader
+
     async def commit(self, rows: Any) -> None:
         """It stores nothing."""
 

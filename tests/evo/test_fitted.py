@@ -68,12 +68,13 @@ def test_ids_of_a_lineage_stay_whole(width: int) -> None:
     row = {
         "task": "an_operator_with_a_long_name/fp32/cuda", "generation": 12, "kernel_id": ids[0], "parents": ids[1:],
         "mutator": "crossover", "description": "merges the vector loads of one with the tiling of the other",
-        "status": "correct", "level": "confirmed", "speedup": 1.2345,
+        "status": "correct", "level": "confirmed", "speedup": 1.2345, "speedup_low": 1.1,
+        "speedup_high": 1.4, "model": "openai/some", "author": None, "flagged": None,
     }  # fmt: skip
-    text = shown(lineage_table(list(row), [row, row]), width)
+    text = shown(lineage_table([row, row]), width)
     assert {*ids} <= set(text.replace(",", "").split())
-    assert "1.23x" in text
-    assert " ".join(text.split()).count("merges the vector") == 2  # what was done is what a lineage is read for
+    assert "1.23x" in text and "1.10 to 1.40" in text and "openai/some" in " ".join(text.split())
+    assert " ".join(text.split()).count("merges") == 2  # what was done is what a lineage is read for
 
 
 def test_what_has_no_room_stands_below_a_row_of_a_short_table() -> None:

@@ -478,3 +478,17 @@ def test_random_search_runs_on_the_same_engine(tmp_path: Path) -> None:
     search(tmp_path, made, stages(made))
     parents = rows(tmp_path, "select distinct parent_id from parents")
     assert len(parents) == 1  # always the ancestor
+
+
+def test_speedups_are_fitted_with_each_new_leader(scripted_folder: Path) -> None:
+    fits = query(scripted_folder, "FROM fits ORDER BY created_at").to_pylist()
+    assert fits
+    last = {
+        task: dict(zip(kernels, values, strict=True))
+        for task, kernels, values in ((row["task"], row["kernel_ids"], row["log_speedups"]) for row in fits)
+    }
+    told = query(scripted_folder, "FROM verdicts WHERE status = 'correct' AND level <> 'confirmed'").to_pylist()
+    moved = [row for row in told if row["kernel_id"] in last[row["task"]] and row["duplicate_of"] is None]
+    assert moved
+    confirmed = query(scripted_folder, "SELECT kernel_id FROM verdicts WHERE level = 'confirmed'").to_pylist()
+    assert not {row["kernel_id"] for row in confirmed} & {kernel for each in last.values() for kernel in each}

@@ -135,3 +135,22 @@ def test_the_curve_of_a_comparison_ends_where_the_best_stands(folder: Path) -> N
     ]
     end = best_at(np.array([points[-1].evaluations], dtype=np.float64), "evaluations", points)
     assert end[0] == pytest.approx(stands_at)
+
+
+def test_the_last_fit_moves_what_is_not_confirmed_and_was_judged_before_it(tmp_path: Path) -> None:
+    history = History().propose(0, "ancestor", "", "K0")
+    history.evaluate(0, "K0", "screen", "correct", log_speedup=0.0, cell="c")
+    for number, (name, level) in enumerate({"A": "full", "B": "confirmed", "C": "screen"}.items(), 1):
+        history.propose(number, "rewrite", "K0", name).evaluate(
+            number, name, level, "correct", log_speedup=3.0, cell="c"
+        )
+    history.propose(4, "rewrite", "K0", "A2")
+    history.evaluate(4, "A2", "screen", "duplicate", inherited="correct", duplicate_of="A", log_speedup=3.0)
+    at = max(row["created_at"] for row in history.tables["evaluations"])
+    history.evaluate(3, "C", "full", "correct", log_speedup=2.5, cell="c")
+    fit = {"task": TASK, "kernel_ids": ["A", "B", "C"], "log_speedup_ses": [0.2] * 3, "created_at": at}
+    history.tables["fits"] = [fit | {"log_speedups": [9.0] * 3}, fit | {"log_speedups": [2.0] * 3}]
+    found = {row["kernel_id"]: row for row in rows(stored(tmp_path / "run", history), "FROM verdicts")}
+    assert {name: row["log_speedup"] for name, row in found.items()} == {"K0": 0, "A": 2, "B": 3, "C": 2.5, "A2": 2}
+    assert found["A"]["stands_at"] == pytest.approx(2 - 1.96 * 0.2)
+    assert found["B"]["stands_at"] == 3

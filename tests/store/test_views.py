@@ -317,7 +317,7 @@ def test_a_kernel_from_another_task_has_its_lineage_there_and_gains_over_its_own
 def test_empty_runs_have_empty_views(tmp_path: Path) -> None:
     folder = stored(tmp_path)
     views = rows(folder, "SELECT view_name FROM duckdb_views() WHERE NOT internal")
-    assert len(views) == 20
+    assert len(views) == 21
     assert all(query(folder, f"FROM {view['view_name']}").num_rows == 0 for view in views)
 
 

@@ -56,6 +56,7 @@ const enhance = (part) => {
   part.querySelectorAll("thead th").forEach(makeSortable);
   part.querySelectorAll(".copied").forEach(makeCopied);
   part.querySelectorAll(".legend button").forEach(makeLegend);
+  pictures(part);
 };
 
 const open = () => {

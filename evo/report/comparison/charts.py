@@ -6,11 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from evo.charts.drawing import HEIGHT, WIDTH, Figure, series_scales
 from evo.compare.conclusions import Curve
 from evo.compare.config import USED
 from evo.compare.inference import Effect
-from evo.report.charts import HEIGHT, WIDTH, series_scales
-from evo.report.document import Figure
 from fitness.words import ratio
 
 TIMES = {"labelExpr": "datum.label ? datum.label + 'x' : ''", "tickCount": 5, "format": "~g", "labelOverlap": True}

@@ -16,10 +16,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from evo.charts.drawing import check_drawing
 from evo.compare.cells import CellResult, curves_table, results_table
 from evo.compare.inference import Effect, Summary
 from evo.compare.leaks import Hermetic
-from evo.report.charts import check_drawing
 from evo.report.comparison.data import Material, material
 from evo.report.comparison.sections import document
 from evo.report.render import html, markdown

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from evo.charts.drawing import Figure
 from evo.compare.cells import CONFIG
 from evo.compare.conclusions import POINTS
 from evo.compare.config import USED
@@ -20,7 +21,6 @@ from evo.report.document import (
     Block,
     Column,
     Document,
-    Figure,
     Figures,
     Listing,
     Section,

@@ -13,9 +13,9 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from evo.api import Run
+from evo.charts.figures import lines_figure
 from evo.folders import DATABASE
 from evo.report.amounts import count, dollars, seconds
-from evo.report.charts import lines_figure
 from evo.report.document import (
     Block,
     Document,

@@ -325,10 +325,11 @@ def waiting(watched: Watched) -> bytes:
 
 def headers(response: Response) -> dict[str, str]:
     """Those of every answer."""
+    own = policy(live=response.is_live, drawn=response.is_live, served=True)
     return {
         "Content-Type": response.kind,
         "Content-Length": str(len(response.body)),
-        "Content-Security-Policy": f"{policy(live=response.is_live, served=True)}; frame-ancestors 'none'",
+        "Content-Security-Policy": f"{own}; frame-ancestors 'none'",
         "Cache-Control": "no-store",
         "X-Content-Type-Options": "nosniff",
         "X-Frame-Options": "DENY",

@@ -43,8 +43,9 @@ group by kind, task order by latest_at desc
 -- [roofline]
 select b.task, b.kernel_id, b.level,
     e.anchor_id = n.kernel_id and b.kernel_id <> n.kernel_id as beside_naive, t.workload, t.latency_us,
-    t.anchor_latency_us
+    t.anchor_latency_us, t.latency_us * exp(l.log_ratio) as library_us
 from best as b join evaluations as e using (evaluation_id) join timings as t using (evaluation_id)
+left join library_timings as l using (evaluation_id, workload)
 left join (
     select task, kernel_id from individuals where generation = 0
     qualify row_number() over (partition by task order by number) = 1

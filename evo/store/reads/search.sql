@@ -41,3 +41,16 @@ select * from timings where evaluation_id = $evaluation order by rowid
 
 -- [errors]
 select * from errors where evaluation_id = $evaluation order by rowid
+
+-- [pairs]
+-- A task's paired ratios in the order of their measurement: of kernels that others were paired with, and of the fastest.
+with paired as (
+    select kernel_id, anchor_id, level, log_ratio, log_ratio_se, log_speedup, rowid as place
+    from evaluations
+    where task = $task and status = 'correct' and anchor_id <> kernel_id
+)
+select kernel_id, anchor_id, level, log_ratio, log_ratio_se
+from paired
+where kernel_id in (select anchor_id from paired)
+    or kernel_id in (select kernel_id from paired order by log_speedup desc, place limit $most)
+order by place

@@ -1,0 +1,114 @@
+"""The figures of one task: its progress, and the map of its archive."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from evo.charts.drawing import HEIGHT, WIDTH, Figure, colour, series_scales
+from fitness.words import ratio
+
+Rows = Sequence[Mapping[str, Any]]
+TIMES = {
+    "labelExpr": "datum.label ? datum.label + 'x' : ''", "tickCount": 5, "format": "~g", "labelOverlap": True,
+    "titlePadding": 12,
+}  # fmt: skip
+"""An axis of ratios."""
+ACROSS = {"evaluation": "evaluations", "elapsed_s": "seconds"}
+"""By field, what progress is drawn against."""
+AXES = {
+    "cpu": ("widest vectors", "threads / size of the code"),
+    "cuda": ("access to memory", "arithmetic / cooperation / registers"),
+}
+"""By target, what the cells of an archive lie along."""
+CELL = 34
+"""Height of a row of the map, in pixels."""
+
+
+def progress_figure(task: str, leaders: Rows, end: Mapping[str, Any], against: str) -> Figure:
+    """The certain speedup so far of one task, with each leader's estimate and interval; `end` is where it stopped."""
+    rows = [
+        {"at": row[against], "speedup": row["best_speedup"], "estimate": row["speedup"], **_ends(row)}
+        for row in (*leaders, {**leaders[-1], against: end[against]})
+    ]
+    values = [row[name] for row in rows for name in ("speedup", "estimate", "low", "high") if row[name]]
+    low, high = min([1.0, *values]), max([1.0, *values])
+    room = max((high / low) ** 0.05, 1.02)
+    up = {"type": "quantitative", "scale": {"type": "log", "domain": [low / room, high * room]}, "axis": TIMES}
+    x = {"field": "at", "type": "quantitative", "title": ACROSS[against], "axis": {"tickCount": 5, "format": "~s"}}
+    own = {"color": colour(0), "interpolate": "step-after"}
+    spec = layered(rows, [
+        {
+            "transform": [{"filter": "isValid(datum.low)"}],
+            "mark": {"type": "area", "opacity": 0.18, **own},
+            "encoding": {"x": x, "y": {**up, "field": "low", "title": "speedup over naive"}, "y2": {"field": "high"}},
+        },
+        {
+            "mark": {"type": "line", "strokeWidth": 2, **own},
+            "encoding": {"x": x, "y": {**up, "field": "speedup", "title": "speedup over naive"}},
+        },
+        {
+            "mark": {"type": "point", "filled": True, "size": 24, "opacity": 1, "color": colour(0)},
+            "encoding": {"x": x, "y": {**up, "field": "estimate", "title": "speedup over naive"}},
+        },
+    ])  # fmt: skip
+    return Figure(
+        f"{task} by {ACROSS[against]}",
+        f"Certain speedup so far of {task}: {ratio(rows[-1]['speedup'])} after {len(leaders)} leaders.", spec,
+    )  # fmt: skip
+
+
+def lines_figure(title: str, rows: Rows, series: Sequence[str], across: tuple[str, str], up: tuple[str, str]) -> Figure:
+    """Lines of several series, which the field `series` of a row names; `across` and `up` are fields with titles."""
+    colours, dashed = series_scales(series)
+    x, y = (
+        {"field": name, "type": "quantitative", "title": told, "axis": {"tickCount": 5, "format": form}}
+        for (name, told), form in ((across, "~s"), (up, "~g"))
+    )
+    named = {"field": "series", "type": "nominal", "legend": None}
+    spec = layered(rows, [{
+        "mark": {"type": "line", "strokeWidth": 2},
+        "encoding": {"x": x, "y": y, "color": {**named, "scale": colours}, "strokeDash": {**named, "scale": dashed}},
+    }])  # fmt: skip
+    return Figure(title, f"{title}: the figures of {', '.join(series)} over {across[1]}.", spec)
+
+
+def _ends(row: Mapping[str, Any]) -> dict[str, float | None]:
+    """The ends of its interval; the figure shows no more than 100 times around the speedup."""
+    low, high, speedup = row["speedup_low"], row["speedup_high"], row["speedup"]
+    if low is None or high is None:
+        return {"low": None, "high": None}
+    return {"low": max(low, speedup / 100), "high": min(high, speedup * 100)}
+
+
+def map_figure(task: str, elites: Rows) -> Figure:
+    """The archive of one task: its cells, each with its certain speedup; the stronger the colour, the faster."""
+    logs = [math.log(row["best_speedup"]) for row in elites]
+    low, span = min(logs), (max(logs) - min(logs)) or 1.0
+    rows = []
+    for row, log in zip(elites, logs, strict=True):
+        first, _, rest = row["cell"].partition("/")
+        rows.append({
+            "across": first, "down": rest or "-", "shade": 0.08 + 0.4 * (log - low) / span,
+            "told": ratio(row["best_speedup"]),
+        })  # fmt: skip
+    across, down = AXES.get(task.rpartition("/")[2], (None, None))
+    x = {"field": "across", "type": "nominal", "title": across, "axis": {"orient": "top", "labelAngle": 0}}
+    y = {"field": "down", "type": "nominal", "title": down}
+    spec = layered(rows, [
+        {
+            "mark": {"type": "rect", "color": colour(0)},
+            "encoding": {"x": x, "y": y, "opacity": {"field": "shade", "type": "quantitative", "scale": None}},
+        },
+        {"mark": {"type": "text", "color": "var(--ink)"}, "encoding": {"x": x, "y": y, "text": {"field": "told"}}},
+    ])  # fmt: skip
+    return Figure(
+        task, f"{len(rows)} cells of {task}; their certain speedups; estimates are in the table below.",
+        spec | {"height": CELL * len({row["down"] for row in rows}), "width": WIDTH - 100},
+    )  # fmt: skip
+
+
+def layered(rows: Rows, layers: list[dict[str, Any]]) -> dict[str, Any]:
+    """The drawing of these rows in layers."""
+    return {"width": WIDTH, "height": HEIGHT, "data": {"values": [*rows]}, "layer": layers}
