@@ -126,7 +126,7 @@ def _checked(folder: Path) -> Hermetic:
 
 
 def _faults(folder: Path) -> list[str]:
-    """What is not as the comparison's record says, which it tells line by line."""
+    """Differences from the comparison's record, which it tells line by line."""
     from evo.compare.cells import stored
     from evo.compare.record import faults, head, lines
 

@@ -31,7 +31,7 @@ from evo.api import Row, Run
 from evo.compare.cells import CellResult, Standing, begun, cell_results, stored
 from evo.compare.config import Cell
 from evo.compare.inference import Outcome
-from evo.compare.record import FOLDER, JUDGEMENT, STORE, Record, content
+from evo.compare.record import FOLDER, JUDGEMENT, STORE, Seals, content
 from evo.compare.running import WORK, at_work
 from evo.rows import Rows
 from evo.search.verdicts import Verdicts
@@ -256,7 +256,7 @@ def _judge(backend: Backend, folder: Path, say: Say, benches: Sequence[_Bench]) 
     if not benches:
         return True
     place = folder / FOLDER / STORE
-    record, is_new = Record(folder, stored(folder).digest), not place.exists()
+    record, is_new = Seals(folder, stored(folder).digest), not place.exists()
     store = Store(place, create=True)
     try:
         record.begun(JUDGEMENT, is_new=is_new)
@@ -335,7 +335,7 @@ def _evaluations(folder: Path, kind: str) -> _Evaluations:
 
 
 def _rows(folder: Path, name: str, **values: Any) -> list[Row]:
-    """What a named query says of the judgement in a comparison's folder; nothing where there is none yet."""
+    """The answer of a named query to the judgement in a comparison's folder; empty where there is none yet."""
     if not (folder / FOLDER / STORE).is_dir():
         return []
     with Run(folder / FOLDER / STORE) as run:

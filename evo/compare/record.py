@@ -30,7 +30,7 @@ JUDGEMENT = "judgement"
 """The name of the judgement in lines, where others have a cell's."""
 
 
-class Record:
+class Seals:
     """The record in a comparison's folder, for the process that works on it. It raises UserError where it is broken."""
 
     def __init__(self, folder: Path, registration: str) -> None:
@@ -93,7 +93,7 @@ def content(run: Run) -> str:
 
 
 def changed(folder: Path, begun: Begun) -> str:
-    """What to know of a registration that was changed after cells were begun; empty: it was not."""
+    """The change of a registration after cells were begun, in words; empty: there was none."""
     others = [line for line in lines(folder) if line["registration"] != begun.digest]
     if not others:
         return ""

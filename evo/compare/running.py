@@ -17,7 +17,7 @@ from evo.api import Run
 from evo.compare.cells import CONFIG as BEGUN
 from evo.compare.cells import Standing, begin, check_same, folder_of, standing, stored
 from evo.compare.config import Cell, Comparison
-from evo.compare.record import Record, changed, content
+from evo.compare.record import Seals, changed, content
 from evo.folders import DATABASE
 from evo.search.driver import Search
 from evo.session import BUILD_FOLDER, ENDING, Backend, backend_of, begun_or_resumed, run_context
@@ -118,7 +118,7 @@ def run_on(
     stop_when: Callable[[Running], bool] = lambda _: False,
 ) -> Running:
     """Do what `compare` does on a backend that is there. It stops as after Ctrl-C when `stop_when` says so."""
-    running, record = Running(cells), Record(folder, stored(folder).digest)
+    running, record = Running(cells), Seals(folder, stored(folder).digest)
     for cell in cells:
         found = standing(folder / cell.name)
         if found[0] is not Standing.NEW:
@@ -136,7 +136,7 @@ def run_on(
     return running
 
 
-def _write_down(record: Record, folder: Path, cell: Cell) -> None:
+def _write_down(record: Seals, folder: Path, cell: Cell) -> None:
     """Seal a cell that is done."""
     with Run(folder / cell.name) as run:
         record.done(cell.name, content(run))
@@ -155,7 +155,7 @@ class _Group:
         folder: Path,
         cells: Sequence[Cell],
         running: Running,
-        record: Record,
+        record: Seals,
         on_change: OnChange,
         wait_s: float,
         stop_when: Callable[[Running], bool],

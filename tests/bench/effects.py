@@ -1,15 +1,16 @@
 """Conclusions of the statistics of comparisons where the truth is known: false claims, power, coverage of intervals.
 
-    python -m tests.bench.effects --comparisons 1000      # two minutes
+    python -m tests.bench.effects              # three minutes of a processor
+    python -m tests.bench.effects --arms 5 --laws normal families
 
 Each comparison has an arm beside the reference; a cell's winner is as fast as its operator is easy, as its arm suits
 the operator, and as luck has it from seed to seed. Arms suit operators by one of the laws LAWS, each of mean 0:
 `normal`; `t2.2`, whose variance is barely finite; `pareto` and `skewed`, where most operators lose a little and few win
 much; `families`, where operators of a family are alike. `nothing` has winners in one operator alone. Where an arm is
 better, it is so by `--advantage` at every operator besides. Prints a table: of arms of equal means the share that is
-called faster or slower (`false`), and the share where that is false of most operators too (`of most`), as it need not
-be where a law has no symmetry; the share called equal; the coverage of intervals of the mean and of the median; the
-power; and the share of all verdicts that their own interval contradicts.
+called faster or slower (`false`; of several arms that of any), and the share where that is false of most operators too
+(`of most`), as it need not be where a law has no symmetry; the share called equal; the coverage of intervals of mean
+and median; the power; and the share of all verdicts that their own interval contradicts.
 """
 
 from __future__ import annotations
@@ -128,13 +129,14 @@ def contradicted(effect: Effect) -> bool:
 def row(world: World, count: int, difference: float, advantage: float, seed: int) -> dict[str, float]:
     """The figures of one world, of equal arms and of one that is better."""
     rng = np.random.default_rng(seed)
-    equal = [arms[0] for arms in simulated(world, count, difference, rng)]
+    alike = [*simulated(world, count, difference, rng)]
+    equal = [arms[0] for arms in alike]
     better = [arms[0] for arms in simulated(replace(world, advantage=advantage), count, difference, rng)]
     median = world.median
     told = [effect for effect in (*equal, *better) if is_told(effect)]
     of_most = [is_told(e) and (not median or (e.log_ratio > 0) != (median > 0)) for e in equal]
     return {
-        "false": share([is_told(e) for e in equal]),
+        "false": share([any(map(is_told, arms)) for arms in alike]),
         "of most": share(of_most),
         "equal": share([e.verdict is Verdict.EQUAL for e in equal]),
         "covers": share([e.low <= 0 <= e.high for e in equal]),
@@ -146,9 +148,10 @@ def row(world: World, count: int, difference: float, advantage: float, seed: int
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--comparisons", type=int, default=1000, help="of each law, size and truth")
+    parser.add_argument("--comparisons", type=int, default=400, help="of each law, size and truth")
     parser.add_argument("--operators", type=int, nargs="+", default=[8, 20, 50])
     parser.add_argument("--seeds", type=int, nargs="+", default=[2, 3])
+    parser.add_argument("--arms", type=int, default=1, help="beside the reference")
     parser.add_argument("--laws", nargs="+", default=LAWS, choices=LAWS)
     parser.add_argument("--advantage", type=float, default=0.2, help="as a share")
     parser.add_argument("--difference", type=float, default=0.1, help="the registered one")
@@ -158,7 +161,8 @@ def main() -> None:
     for law in given.laws:
         for operators in given.operators:
             for seeds in given.seeds:
-                world = World(operators, seeds, law, FAMILIES.get(operators, 6) if law == "families" else 0)
+                families = FAMILIES.get(operators, 6) if law == "families" else 0
+                world = World(operators, seeds, law, families, given.arms)
                 found = row(world, given.comparisons, given.difference, math.log1p(given.advantage), given.seed)
                 if not head:
                     head = "law       operators seeds " + " ".join(f"{name:>8}" for name in found)
