@@ -266,8 +266,8 @@ def _judge(backend: Backend, folder: Path, say: Say, benches: Sequence[_Bench]) 
                 return False
     finally:
         store.close()
-    with Run(place) as run:
-        record.done(JUDGEMENT, content(run))
+        with Run(place) as run:
+            record.done(JUDGEMENT, content(run))
     return True
 
 
