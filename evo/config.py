@@ -46,6 +46,8 @@ class CellSettings(BaseModel):
     """Settings of tunables that are asked for, at most."""
     tune: bool = False
     """Whether they are those of the best kernel, after all that the strategy asks for by itself."""
+    registration: str = ""
+    """The digest of what the comparison was begun with."""
 
 
 STRATEGIES: Mapping[str, str] = {

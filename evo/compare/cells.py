@@ -21,6 +21,7 @@ from evo.store import StoreError
 from fitness.judging.base import DeviceInfo
 from operators.definition.reading import first_problem
 from operators.errors import UserError
+from operators.identity import digest
 from operators.kernel import Kernel
 
 CONFIG = "comparison.json"
@@ -30,13 +31,26 @@ FREE = ("at_once",)
 
 
 class Begun(BaseModel):
-    """The beginning of a comparison."""
+    """The beginning of a comparison: its registration."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
 
     config: Comparison
     devices: dict[str, DeviceInfo]
     """By target, what prompts of all cells tell of."""
+    families: dict[str, str]
+    """By operator, the family that chance is over."""
+
+    @property
+    def digest(self) -> str:
+        """The seal of all that it says, but for the keys FREE; every cell's configuration holds it."""
+        said = self.model_dump(mode="json")
+        said["config"] = {key: value for key, value in said["config"].items() if key not in FREE}
+        return digest("registration", json.dumps(said, sort_keys=True))
+
+    def cells(self) -> list[Cell]:
+        """The cells in the order in which they are begun. It raises UserError."""
+        return self.config.cells(self.devices, self.digest)
 
 
 class Standing(Enum):
@@ -60,7 +74,7 @@ def folder_of(runs: Path, name: str) -> Path:
 def begun(folder: Path) -> tuple[Comparison, list[Cell]]:
     """The comparison that was begun in `folder`, and its cells in their order. It raises UserError."""
     known = stored(folder)
-    return known.config, known.config.cells(known.devices)
+    return known.config, known.cells()
 
 
 def stored(folder: Path) -> Begun:
@@ -76,7 +90,7 @@ def stored(folder: Path) -> Begun:
 
 def begin(folder: Path, comparison: Comparison, devices: Mapping[str, DeviceInfo]) -> Begun:
     """Write down what a comparison is begun with. It raises UserError where that cannot be."""
-    held = Begun(config=comparison, devices=dict(devices))
+    held = Begun(config=comparison, devices=dict(devices), families=comparison.families())
     part = folder / f"{CONFIG}.part"
     try:
         folder.mkdir(parents=True, exist_ok=True)
