@@ -127,8 +127,10 @@ NOT_TAKEN = "not_taken"
 
 class _Answered(NamedTuple):
     call: Call
+    most_in: int
+    """Tokens that were written down for its question when it was asked..."""
     most_tokens: int
-    """Tokens that were written down for it when it was asked."""
+    """...and for all of it."""
 
 
 class Arrivals:
@@ -229,7 +231,7 @@ class Arrivals:
             latency_s=max(self._history.now() - row["created_at"].timestamp(), 0.0), attempts=1, usage_json=usage.said,
             usage_doubt=usage.doubt, author=answer.author,
         )  # fmt: skip
-        return _Answered(call, row["most_tokens"])
+        return _Answered(call, row["most_in"], row["most_tokens"])
 
     def _cost_usd(self, answer: Answer, model: str, tokens_in: int, tokens_out: int) -> float:
         """The cost that was told, else the one by the settings' price."""
@@ -240,7 +242,7 @@ class Arrivals:
 
     async def _tell(self, answered: _Answered) -> None:
         assert self._client
-        self._spending.charge(answered.call, answered.most_tokens)
+        self._spending.charge(*answered)
         await self._client.tell(answered.call)
 
     # --- guests -----------------------------------------------------------------------------------------------------

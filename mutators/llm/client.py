@@ -198,14 +198,14 @@ class LLM:
         price, most_out = self._price(litellm, call.model), self._most_out(litellm, course.room)
         most_in = sum(most_tokens(content_of(message)) + TOKENS_PER_MESSAGE for message in call.messages)
         most_in += most_tokens(json.dumps(described(course.tools))) if course.tools else 0
-        most_usd = _dollars(price, most_in, most_out)
-        async with self._places, self.spending.reserve(call.model, most_in + most_out, most_usd) as room:
+        dollars = partial(_dollars, price)
+        async with self._places, self.spending.reserve(call.model, most_in, most_out, dollars) as room:
             if self._finishing:
                 room.free()
                 raise OutOfBudget("the search has ended")
             with self._paid():
                 if not call.attempts:
-                    await self.calls.announce(call, room.tokens, room.cost_usd)
+                    await self.calls.announce(call, room.most_in, room.tokens, room.cost_usd)
                 return await self._sent(litellm, course, room, most_in, most_out)
 
     async def _sent(
@@ -358,7 +358,7 @@ def _answered(call: Call, answer: _Answer, cost_usd: float) -> Call:
     )  # fmt: skip
 
 
-def _dollars(price: Price | None, tokens_in: int, tokens_out: int) -> float:
+def _dollars(price: Price | None, tokens_in: float, tokens_out: float) -> float:
     return price.cost_usd(tokens_in, tokens_out) if price else 0.0
 
 

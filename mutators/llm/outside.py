@@ -55,7 +55,7 @@ class OutsideClient:
         most = sum(most_tokens(message["content"]) + TOKENS_PER_MESSAGE for message in messages)
         answer = self._answers[key] = asyncio.get_running_loop().create_future()
         try:
-            await self._calls.announce(call, most + (self._settings.max_tokens or 0), 0.0)
+            await self._calls.announce(call, most, most + (self._settings.max_tokens or 0), 0.0)
             return await self._awaited(answer)
         finally:
             self._answers.pop(key, None)
