@@ -79,9 +79,19 @@ class Tally:
         nothing is."""
         return self.lost_tokens * ((self.tokens_in + self.tokens_out) / self.most_tokens if self.most_tokens else 1.0)
 
-    def price(self, most_in: int, most_out: int) -> tuple[float, float]:
-        """The likely tokens of an attempt, by its question's length and what earlier answers took."""
-        return most_in * self.tokens_in / self.most_in, min(self.tokens_out / self.known, most_out)
+    def needed(self, most_in: int, most_out: int) -> tuple[float, float]:
+        """The tokens, in and out, that must be left for an attempt: LAST of its price, by its question's length and by
+        what earlier answers took; while none is known, all that it may cost."""
+        if not self.known:
+            return most_in, most_out
+        return LAST * most_in * self.tokens_in / self.most_in, LAST * min(self.tokens_out / self.known, most_out)
+
+    @property
+    def usual(self) -> tuple[float, float]:
+        """The same for a usual attempt; infinite while none is known."""
+        if not self.known:
+            return math.inf, math.inf
+        return LAST * self.tokens_in / self.known, LAST * self.tokens_out / self.known
 
     def learn(self, most_in: int, most_tokens: int, tokens_in: int, tokens_out: int) -> None:
         """Count an attempt whose cost is known."""
@@ -143,11 +153,14 @@ class Spending:
         """
         tokens, cost_usd = most_in + most_out, dollars(most_in, most_out)
         while self._excess(tokens, cost_usd):
-            least = self._least(model, most_in, most_out, dollars)
-            if not self._excess(*least):
+            tally = self.tallies[model]
+            needed = tally.needed(most_in, most_out)
+            if not self._excess(sum(needed), dollars(*needed)):
                 break
-            if problem := self._excess(*least, in_flight=False):
-                if self._alone(*least):
+            if problem := self._excess(sum(needed), dollars(*needed), in_flight=False):
+                if sum(needed) > OUTLIER * sum(tally.usual) and not self._excess(
+                    sum(tally.usual), dollars(*tally.usual), in_flight=False
+                ):
                     raise TooLarge(problem)
                 self.refusal = problem
                 raise OutOfBudget(problem)
@@ -172,23 +185,6 @@ class Spending:
         self.cost_usd += call.cost_usd
         if not call.usage_doubt:
             self.tallies[call.model].learn(most_in, most_tokens, call.tokens_in, call.tokens_out)
-
-    def _least(self, model: str, most_in: int, most_out: int, dollars: Dollars) -> tuple[float, float]:
-        """The tokens and dollars that must be left for an attempt: the most it may cost where no price is known."""
-        tally = self.tallies.get(model)
-        if tally is None or not tally.known:
-            return most_in + most_out, dollars(most_in, most_out)
-        price = tally.price(most_in, most_out)
-        return LAST * sum(price), LAST * dollars(*price)
-
-    def _alone(self, tokens: float, cost_usd: float) -> bool:
-        """Whether an attempt that does not fit is much larger than the usual one, which does."""
-        if not self.calls:
-            return False  # there is no usual attempt yet to compare it with
-        usual_tokens, usual_usd = LAST * (self.tokens_in + self.tokens_out) / self.calls, LAST * self.cost_usd / self.calls
-        if self._excess(usual_tokens, usual_usd, in_flight=False):
-            return False
-        return tokens > OUTLIER * usual_tokens or cost_usd > OUTLIER * usual_usd
 
     def _excess(self, tokens: float, cost_usd: float, *, in_flight: bool = True) -> str:
         """Which limit leaves no room for so much, beside all that is in flight or without; empty: none."""

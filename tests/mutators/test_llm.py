@@ -724,7 +724,7 @@ def test_a_call_that_is_too_large_alone_fails_alone() -> None:
         llm = LLM(settings(server), spending=Spending(limit_tokens=2000))
         for number in range(3):
             assert (await llm.complete(ASKED, request=request(number), role="rewrite")).status is CallStatus.ANSWERED
-        large = ({"role": "user", "content": "prose " * 9000},)
+        large = ({"role": "user", "content": "prose " * 30_000},)
         call = await llm.complete(large, request=request(3), role="rewrite")
         assert (call.status, call.attempts) == (CallStatus.FAILED, 0)
         assert "too large for the budget" in call.error and llm.spending.refusal == ""
