@@ -24,7 +24,7 @@ FAILED, INTERRUPTED = 1, 130
 
 SHOWN = ("task", "arm", "seed", "standing", "speedup", "judged", "evaluations", "trials", "tokens", "lost_tokens")
 """Columns of the table; JSON and the view `used` have them all."""
-CONCLUDED = ("arm", "correct", "speedup", "speedup_95", "median", "ratio", "ratio_95", "p", "seen_from", "verdict")
+CONCLUDED = ("arm", "correct", "speedup", "speedup_95", "median", "ratio", "ratio_95", "p", "seen_from", "verdict", "spent")
 """Those of the arms; JSON has shares above factors and the score P as well."""
 
 compares = typer.Typer()
@@ -139,13 +139,14 @@ def _show_sizing(made: Comparison, folder: Path, *, as_json: bool) -> None:
 
 
 def _show_results(folder: Path, results: Sequence[CellResult], leaks: Sequence[Leak], *, as_json: bool) -> None:
-    from evo.compare.cells import stored
+    from evo.compare.cells import spent, stored
     from evo.compare.conclusions import conclusions
     from evo.compare.judgement import judged_cells
 
-    cells = judged_cells(folder, results)
+    cells, shares = judged_cells(folder, results), spent(results)
     found = conclusions(stored(folder).config, cells)
-    rows, arms = [_row(cell) for cell in cells], list(found.rows())
+    rows = [_row(cell) for cell in cells]
+    arms = [row | {"spent": str(shares.get(row["arm"], ""))} for row in found.rows()]
     if as_json:
         leaked = [leak.as_row() for leak in leaks]
         print(json_of({"comparison": str(folder), "cells": rows, "arms": arms, "leaks": leaked}))
@@ -172,5 +173,5 @@ def _row(cell: JudgedCell) -> dict[str, Any]:
         "evaluations": used.evaluations, "repairs": used.repairs,
         "trials": used.trials, "checks": used.checks, "duplicates": used.duplicates, "rejected": used.rejected,
         "calls": used.calls, "tokens": used.tokens, "lost_tokens": used.lost_tokens,
-        "usd": round(used.cost_usd, 4), "evaluator_s": round(used.evaluator_s, 1), "ended": result.reason,
+        "spent": round(result.spent, 3), "usd": round(used.cost_usd, 4), "evaluator_s": round(used.evaluator_s, 1), "ended": result.reason,
     }  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from evo.search.history import History
 from evo.search.task import Outstanding
 from evo.store.reads import rows_of
 from mutators.asking.answers import Answer, Invitation, LineError, only_kernel, only_task, told
+from mutators.asking.manual import first_question
 from mutators.base import Call, Client, Kind, Request
 from mutators.llm.client import LLM
 from mutators.llm.outside import Clients, OutsideClient, Tasks
@@ -66,7 +68,9 @@ class Models:
     async def check(self) -> None:
         """See `LLM.check`: it raises UserError where no model can be asked at all."""
         if self._own:
-            await self._own.library.check()
+            limited = min(self._spending.limit_tokens, self._spending.limit_usd) < math.inf
+            tasks = [(state.operator, state.task) for state in self._history.states.values()] if limited else []
+            await self._own.library.check(max((first_question(*each) for each in tasks), default=0))
 
     @property
     def paid(self) -> Tasks:

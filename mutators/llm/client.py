@@ -26,13 +26,11 @@ from mutators.llm.faults import CallFailed, Fault, known, one_line, translated
 from mutators.llm.library import litellm_module
 from mutators.llm.settings import LlmSettings, Price
 from mutators.llm.spending import Reservation, Spending, TooLarge
-from mutators.llm.tools import calls_of, content_of, described, thoughts_of
-from mutators.llm.usage import Usage, counted, most_tokens
+from mutators.llm.tools import calls_of, described, thoughts_of
+from mutators.llm.usage import Usage, counted, most_asked, most_tokens
 from mutators.llm.wire import ARRIVAL, Arrival
 from operators.errors import UserError
 
-TOKENS_PER_MESSAGE = 16
-"""Upper bound of what a message has besides its text."""
 CHARACTERS_PER_TOKEN = 16
 """The most characters of an answer per token, far more than there are on average. Longer answers are cut."""
 LONGEST_BACKOFF_S = 60.0
@@ -120,24 +118,45 @@ class LLM:
             await self._learn(breaker, call, fault, began)
         return call
 
-    async def check(self) -> None:
+    async def check(self, asked: int = 0) -> None:
         """Raise UserError for what no call could overcome, without a call of a model.
 
         That is a provider that litellm does not know, a key that is missing, a server of one's own that is not there,
-        and a limit in dollars on a model whose price is not known. A server that answered before is only away.
+        and limits as `check_limits` says. A server that answered before is only away.
         """
         if not self.settings.asked:
             return
         litellm = await asyncio.to_thread(litellm_module)
         for model in self.settings.asked:
             _check_provider(litellm, model, self.settings.api_base)
-            if self._price(litellm, model) is None and self.spending.limit_usd < math.inf:
-                raise UserError(
-                    f"model {model}: its price is not known, so that a budget in dollars would not hold; "
-                    "limit tokens, such as --budget 2Mtok, or set llm.prices"
-                )
+        if not self.spending.calls:
+            self.check_limits(asked)
         if self.settings.api_base and not self.calls.heard():
             await _check_server(self.settings.api_base)
+
+    def check_limits(self, asked: int = 0) -> None:
+        """Raise UserError where a limit in dollars is on a model whose price is not known, and where none of a limit's
+        calls could begin: `asked` are the most tokens that a first question may have."""
+        for model in self.settings.asked:
+            litellm = litellm_module()
+            price = self.settings.prices.get(model) or listed_price(litellm, model)
+            room = self._most_out(litellm, self._room(litellm, model, (), 0))
+            if price is None and self.spending.limit_usd < math.inf:
+                raise UserError(
+                    f"model {model}: its price is not known, so that a budget in dollars would not hold; "
+                    "limit tokens instead, or set llm.prices"
+                )
+            limits = (
+                (self.spending.limit_tokens, asked + room, "tokens"),
+                (self.spending.limit_usd, _dollars(price, asked, room), "dollars"),
+            )
+            for limit, most, unit in limits:
+                if limit < most:
+                    raise UserError(
+                        f"a budget of {limit:,.10g} {unit} does not pay for a first answer of {model}, which may take "
+                        f"{most:,.5g} ({asked:,} tokens asked, {room:,} answered); give more, or limit answers with "
+                        "llm.max_tokens"
+                    )
 
     async def _learn(self, breaker: Breaker, call: Call, fault: Fault | None, began: float) -> None:
         """Put the model aside, or take it back, for what became of a call.
@@ -196,7 +215,7 @@ class LLM:
         """One request to the provider. Raises OutOfBudget and TooLarge before it is made."""
         call = course.call
         price, most_out = self._price(litellm, call.model), self._most_out(litellm, course.room)
-        most_in = sum(most_tokens(content_of(message)) + TOKENS_PER_MESSAGE for message in call.messages)
+        most_in = most_asked(call.messages)
         most_in += most_tokens(json.dumps(described(course.tools))) if course.tools else 0
         dollars = partial(_dollars, price)
         async with self._places, self.spending.reserve(call.model, most_in, most_out, dollars) as room:

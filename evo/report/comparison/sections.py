@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from evo.compare.cells import CONFIG
+from evo.compare.cells import CONFIG, spent
 from evo.compare.conclusions import POINTS
 from evo.compare.config import USED
 from evo.compare.inference import FACTORS, THRESHOLDS, Summary
@@ -63,6 +63,7 @@ def _result(seen: Material) -> Section:
     """The primary endpoint."""
     found, reference = seen.found, seen.found.reference
     beside = {effect.arm: effect for effect in found.effects}
+    shares = spent(cell.result for cell in seen.cells)
     rows: list[Row] = []
     for row in seen.rows("comparison.beside_reference"):
         effect = beside[row["arm"]]
@@ -70,6 +71,7 @@ def _result(seen: Material) -> Section:
             "unpaired": effect.unpaired, "low": _bound(effect.low), "high": _bound(effect.high),
             "p_holm": None if math.isnan(effect.p_holm) else effect.p_holm, "seen_from": _bound(effect.detectable),
             "verdict": str(effect.verdict), "judging_se": effect.judging_se,
+            "spent": str(shares.get(effect.arm, "")),
         })  # fmt: skip
     columns = [
         text("arm", "arm"), number(f"ratio to {reference}", "ratio", ratio),
@@ -78,6 +80,7 @@ def _result(seen: Material) -> Section:
         number("seen from", "seen_from", ratio, computed=True), number("operators", "operators", count),
         number("cells", "pairs", count), number("unpaired cells", "unpaired", count, computed=True),
         number("error of judging (ln)", "judging_se", lambda value: f"{value:.2g}", computed=True),
+        text("budget spent", "spent", computed=True),
     ]  # fmt: skip
     blocks: list[Block] = [Words(items=[words.verdict(effect) for effect in found.effects])]
     if found.effects:
@@ -99,7 +102,11 @@ def _result(seen: Material) -> Section:
 def _arms(seen: Material) -> Section:
     """Each arm by itself."""
     beside = {summary.arm: summary for summary in seen.found.summaries}
-    rows = [row | _interval_of(beside[row["arm"]]) for row in seen.rows("comparison.arms")]
+    shares = spent(cell.result for cell in seen.cells)
+    rows = [
+        row | _interval_of(beside[row["arm"]]) | {"spent": str(shares.get(row["arm"], ""))}
+        for row in seen.rows("comparison.arms")
+    ]
     columns = [
         text("arm", "arm"), number("geometric mean", "speedup", ratio),
         bounds("95 % interval", "low", "high", computed=True), number("median", "median", ratio),
@@ -107,12 +114,13 @@ def _arms(seen: Material) -> Section:
         *(number(f"> {factor}x", f"above_{factor}", share) for factor in FACTORS),
         number("score P", "score", ratio),
         *(number(f"Fast-{tau}", f"fast_{tau}", share) for tau in THRESHOLDS), number("cells", "cells", count),
+        text("budget spent", "spent", computed=True),
     ]  # fmt: skip
     told = Words(
         "Speedups over naive of judged winners. Operators have one vote each; correct: cells with a winner of their "
         "own that passed the judgement; > 1x: of all cells those that are correct and faster; score P: that of "
         "MSKernelBench, the mean speedup weighted by naive's time, its median over cells; Fast-t: cells with a score "
-        "of t or more."
+        "of t or more. Budget spent: mean over cells that are done, least and most."
     )
     table = Table(
         "Arms by themselves", columns, rows, seen.query("comparison.arms"), words.arms_program(seen) if rows else None,
