@@ -14,7 +14,7 @@ Different, and why:
   outside, which is asked one question at a time, hears of the error by its verdict, in the same conversation.
 * Its orchestrator decides nothing, and is left out.
 
-* The planner is told how far the version is from what the machine allows, as whoever chooses a change is in all loops.
+* The planner is told how far the version is from what the machine allows, as all roles that choose a change are.
 
 `faithful` keeps what the release does: a version is the next one's base also where it is slower or wrong, and a round
 that leads to nothing that compiles is followed by the next one. That one looks for the version that is missing; what it

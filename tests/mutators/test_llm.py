@@ -303,7 +303,7 @@ def test_a_budget_is_spent_to_its_end_and_exceeded_by_less_than_one_call_may_cos
 
 
 def test_arms_whose_calls_cost_more_spend_as_much() -> None:
-    """Of 50,000 tokens a quarter was spent where the most that the next call might cost was to fit."""
+    """A quarter of 50,000 tokens was spent where the most that the next call might cost was to fit."""
 
     async def work(server: LlmServer) -> None:
         for words in (200, 2_000):
