@@ -24,7 +24,9 @@ FAILED, INTERRUPTED = 1, 130
 
 SHOWN = ("task", "arm", "seed", "standing", "speedup", "judged", "evaluations", "trials", "tokens", "lost_tokens")
 """Columns of the table; JSON and the view `used` have them all."""
-CONCLUDED = ("arm", "correct", "speedup", "speedup_95", "median", "ratio", "ratio_95", "p", "seen_from", "verdict", "spent")
+CONCLUDED = (
+    "arm", "correct", "speedup", "speedup_95", "median", "ratio", "ratio_95", "p", "seen_from", "verdict", "spent",
+)  # fmt: skip
 """Those of the arms; JSON has shares above factors and the score P as well."""
 
 compares = typer.Typer()
@@ -172,6 +174,6 @@ def _row(cell: JudgedCell) -> dict[str, Any]:
         "level": winner.level if winner else None, "flagged": winner.flagged if winner else None,
         "evaluations": used.evaluations, "repairs": used.repairs,
         "trials": used.trials, "checks": used.checks, "duplicates": used.duplicates, "rejected": used.rejected,
-        "calls": used.calls, "tokens": used.tokens, "lost_tokens": used.lost_tokens,
-        "spent": round(result.spent, 3), "usd": round(used.cost_usd, 4), "evaluator_s": round(used.evaluator_s, 1), "ended": result.reason,
+        "calls": used.calls, "tokens": used.tokens, "lost_tokens": used.lost_tokens, "spent": round(result.spent, 3),
+        "usd": round(used.cost_usd, 4), "evaluator_s": round(used.evaluator_s, 1), "ended": result.reason,
     }  # fmt: skip

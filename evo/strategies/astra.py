@@ -18,8 +18,8 @@ Different, and why:
 
 `faithful` keeps what the release does: a version is the next one's base also where it is slower or wrong, and a round
 that leads to nothing that compiles is followed by the next one. That one looks for the version that is missing; what it
-finds depends on files that are left behind, so that it is not known. Here it is the last draft, or, where there is none,
-the version before. `repaired` goes on from the fastest correct version, and tells the planner what became of the last
+finds depends on files that are left behind, and is not known. Here it is the last draft, or, where there is none, the
+version before. `repaired` goes on from the fastest correct version, and tells the planner what became of the last
 attempt.
 """
 

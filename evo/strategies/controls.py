@@ -95,7 +95,7 @@ class BestOfN(LoopStrategy[BestOfNSettings]):
         return child
 
     def _dialogue(self) -> Mapping[str, Any]:
-        """The params of the dialogue for an answer: without repairs, of whatever kind, it is a single one; no profile."""
+        """The params of the dialogue for an answer: without repairs, of whatever kind, it is a single one."""
         is_single = self.settings.repairs == 0 and self.settings.drafts == "none"
         return {"profiler": "none", **self.dialogue(self.settings.drafts, tries=1 if is_single else None)}
 

@@ -10,7 +10,8 @@ parent, and the best of all counts. Judge and coder may be two models (`roles`).
 Different, and why:
 
 * The reference is the operator's naive kernel, where the release shows a module of PyTorch.
-* Who chooses a change is told how far the kernel is from what the machine allows, as in all loops.
+* The judge, and the coder of the first kernel, are told how far it is from what the machine allows, as all roles that
+  choose a change are.
 * Its check (one random input, 1e-3) is our verdict: a reproduction found a quarter of its winners cut in precision.
 * On devices without these counters, such as the cpu target, the judge is shown what there is.
 

@@ -11,8 +11,8 @@ Different, and why:
   commands.
 * The benchmark's tests are our verdict; each attempt of the debugger is a candidate like any other, judged and charged.
 * What is kept after a slower round is not reported. The next round starts from the last correct version (`parent =
-  last`), as in the other loops of one line: what their sources tell must not count against them. `parent = best` goes on
-  from the fastest one.
+  last`), as in the other loops of one line: what their sources tell must not count against them. `parent = best` goes
+  on from the fastest one.
 * The planner is told how far the kernel is from what the machine allows, as all roles that choose a change are.
 * On devices without these counters, such as the cpu target, the planner is shown what there is.
 

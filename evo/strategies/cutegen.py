@@ -13,13 +13,13 @@ Different, and why:
 
 * Menus and guide say all that the release's say, in fewer words, but for what has no meaning here: code around the
   kernel in PyTorch, the test harness and its memory, the form of answers. Those for the cpu are ours.
-* The reference is the operator's naive kernel, where the release shows a module of PyTorch; the form of a kernel file is
-  told to those who write one, as the release's prompts have it from their examples.
+* The reference is the operator's naive kernel, where the release shows a module of PyTorch. Roles that write kernels
+  are told the form of a kernel file, which the release's have from their examples.
 * Examples and kernels have plans in place of host code, and the tests (ten seeds, 1e-2) are our verdict. A timeout is a
   failure like others: our evaluator repeats what a machine may have caused. On Hopper the example of TMA and wgmma that
   all others are shown is the third one.
-* Who chooses a change is told how far the kernel is from what the machine allows, as in all loops. The first kernel is to
-  be simple, and its author is not.
+* The optimiser is told how far the kernel is from what the machine allows, as all roles that choose a change are. The
+  first kernel is to be simple, and its generator is not.
 * Every candidate is judged once and charged, those of the debugging included. The kernel is profiled where a prompt
   will show it, not after every pass.
 * On the cpu target, or with `language = plain`, kernels are plain C++ or CUDA C++, as in the paper's ablation.

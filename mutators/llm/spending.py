@@ -1,8 +1,8 @@
 """Calls, tokens and dollars of language models: reserved before a call, settled after it, up to the limits.
 
-A call begins where the most it may cost fits beside all that is spent, lost or reserved. Near the limit few calls would:
+A call begins where the most it may cost fits beside all that is spent, lost or reserved. Near the limit few would, as
 an answer may take many times what answers do take. So the last calls of a budget begin, one at a time, where at least
-LAST of the price that the model's calls have had is left. Budgets are spent to their end that way, by any loop alike,
+LAST of the price that the model's calls have had is left. Budgets are spent to their end that way, by all loops alike,
 and exceeded by less than one call may cost.
 """
 
@@ -195,7 +195,9 @@ class Spending:
             return f"{self.tokens} of {self.limit_tokens:g} tokens are spent, and the next call needs {tokens:.0f} left"
         dollars = self.dollars + cost_usd + (self.reserved_usd if in_flight else 0.0)
         if dollars > self.limit_usd:
-            return f"{self.dollars:.4g} of {self.limit_usd:g} dollars are spent; the next call needs {cost_usd:.4g} left"
+            return (
+                f"{self.dollars:.4g} of {self.limit_usd:g} dollars are spent; the next call needs {cost_usd:.4g} left"
+            )
         return ""
 
     def _close(self, reservation: Reservation) -> None:

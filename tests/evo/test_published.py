@@ -120,10 +120,8 @@ def test_whoever_chooses_a_change_is_told_how_far_the_kernel_is_from_what_the_ma
 )
 def test_roles_see_the_reference_where_their_source_shows_it(template: str) -> None:
     _, user = asked_of(template)
-    assert (
-        f"# The reference\n\nThe operator in its plainest form, which is right:\n\n```cpp untrusted\n{load('softmax').naive('cuda').strip()}"
-        in user
-    )
+    naive = load("softmax").naive("cuda").strip()
+    assert f"# The reference\n\nThe operator in its plainest form, which is right:\n\n```cpp untrusted\n{naive}" in user
 
 
 # --- calibration ----------------------------------------------------------------------------------------------------
