@@ -114,6 +114,14 @@ def test_arms_whose_calls_cost_more_spend_the_same_budget(tmp_path: Path) -> Non
         assert result.spent == result.used.tokens / 30_000 and 0.95 < result.spent < 1.1, result.reason
 
 
+def test_profiles_are_taken_and_charged_where_a_recipe_has_them(
+    whole: tuple[Path, Running, ScriptedBackend],
+) -> None:
+    """They were most of the seconds of `best_of_n`, whose recipe has no profiler."""
+    taken = {cell.arm: query(whole[0] / cell.name, "from profiles").num_rows for cell in whole[1].cells}
+    assert taken["best_of_n+tune"] == taken["random+tune"] == 0 < taken["refine"]
+
+
 def test_every_cell_has_the_same_budget_counted_the_same_way(results: dict[str, CellResult]) -> None:
     assert {name: result.standing for name, result in results.items()} == dict.fromkeys(results, Standing.DONE)
     for name, result in results.items():
