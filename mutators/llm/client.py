@@ -62,6 +62,8 @@ class LLM:
         self._breakers: defaultdict[str, Breaker] = defaultdict(lambda: Breaker(settings.pause_s))
         self._under_way: set[asyncio.Task[Any]] = set()
         self._finishing = False
+        self._begun: set[str] = set()
+        """Ids of requests that something was answered to."""
 
     def finish(self) -> None:
         """Send nothing more: calls that are not sent yet raise OutOfBudget. What is under way is paid, and goes on."""
@@ -93,6 +95,7 @@ class LLM:
             return self.calls.find(key(sample=sample))
 
         if stored := find(sample):
+            self._begun.add(request.id)
             return stored
         cut = cut_before(find, sample)
         litellm = await asyncio.to_thread(litellm_module)
@@ -116,6 +119,8 @@ class LLM:
             if fault and fault.kind == "budget":
                 raise OutOfBudget(fault.text)
             await self._learn(breaker, call, fault, began)
+        if call.status.heard:
+            self._begun.add(request.id)
         return call
 
     async def check(self, asked: int = 0) -> None:
@@ -196,13 +201,16 @@ class LLM:
         for attempt in range(1, attempts + 1):
             try:
                 fault = await self._attempt(litellm, course)
-            except OutOfBudget as error:
-                if attempt == 1:
+            except (OutOfBudget, TooLarge) as error:
+                # What a dialogue has come to counts where no later session will go on with it.
+                ends = self.spending.cell and course.call.request_id in self._begun and not self._finishing
+                if isinstance(error, TooLarge) or ends:
+                    fault = Fault(f"it is too large for the budget: {error}", "size", turned_away=True)
+                    course.call = replace(course.call, error=fault.text)
+                elif attempt == 1:
                     raise
-                fault = Fault(str(error), "budget", turned_away=True)
-            except TooLarge as error:
-                fault = Fault(f"it is too large for the budget: {error}", "size", turned_away=True)
-                course.call = replace(course.call, error=fault.text)
+                else:
+                    fault = Fault(str(error), "budget", turned_away=True)
             if fault is None or fault.kind != "transient" or fault.retry_after_s > LONGEST_RETRY_AFTER_S:
                 break
             if attempt == attempts:

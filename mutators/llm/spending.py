@@ -109,8 +109,9 @@ class Spending:
     limit_tokens: float = math.inf
     limit_usd: float = math.inf
     limit_calls: float = math.inf
-    counts_lost: bool = True
-    """Whether what is lost counts against the limits: in a comparison, no arm pays for a provider's failures."""
+    cell: bool = False
+    """Whether it is that of a comparison's cell: no arm pays there for a provider's failures, so that what is lost does
+    not count against the limits, and no later session has more to spend."""
     tokens_in: int = 0
     tokens_out: int = 0
     cost_usd: float = 0.0
@@ -133,12 +134,12 @@ class Spending:
     @property
     def tokens(self) -> int:
         """Tokens that count against the limit: sent, received and, as a rule, lost; not reserved."""
-        return self.tokens_in + self.tokens_out + (self.lost_tokens if self.counts_lost else 0)
+        return self.tokens_in + self.tokens_out + (0 if self.cell else self.lost_tokens)
 
     @property
     def dollars(self) -> float:
         """Dollars that count against the limit: paid and, as a rule, lost; not reserved."""
-        return self.cost_usd + (self.lost_usd if self.counts_lost else 0.0)
+        return self.cost_usd + (0.0 if self.cell else self.lost_usd)
 
     @property
     def likely_lost_tokens(self) -> int:

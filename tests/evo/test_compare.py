@@ -22,13 +22,19 @@ from evo.compare.cells import CellResult, Standing, cell_results, curves_table, 
 from evo.compare.config import Cell, Comparison, read_comparison
 from evo.compare.leaks import hermetic
 from evo.compare.running import Running, prepare
-from evo.config import read_config
+from evo.config import RunConfig, read_config
 from evo.outside.questions import ComparisonDesk, comparison_questions
 from evo.replay import replay
 from evo.store import Store, query
+from evo.workers.testing import InlinePool
+from evo.workers.worker import RunContext
+from fitness.evaluation import Rejection, Status
+from fitness.judging.base import Checked, Fitness
 from operators.catalog import load
+from operators.definition.spec import Task
 from operators.errors import UserError
-from tests.evo.comparisons import ScriptedBackend, answer, comparison, run, serving
+from tests.evo.comparisons import ScriptedBackend, ScriptedPool, Stages, answer, comparison, run, serving
+from tests.evo.model_runs import FENCE, another, source_in
 from tests.evo.outside_runs import answer as outside_answer
 from tests.evo.twins import AXPB
 from tests.mutators.llm_server import LlmServer, Reply
@@ -46,6 +52,23 @@ TIMED = {
     "llm_calls": ("created_at", "call_id", "latency_s"),
 }  # fmt: skip
 """Columns of each table that hold times, or names that are drawn anew."""
+
+
+class FailingChecks(ScriptedBackend):
+    """Devices on which no draft passes a check."""
+
+    def pool(self, config: RunConfig, folder: Path) -> ScriptedPool:
+        class Failing(Stages):
+            def __missing__(self, task: Task) -> Fitness:
+                made = super().__missing__(task)
+                made.spot_check = lambda kernel: Checked(Rejection(Status.WRONG, "scripted"))  # type: ignore[method-assign]
+                return made
+
+        class Pool(ScriptedPool):
+            def for_run(self, context: RunContext) -> InlinePool:
+                return InlinePool(Failing(dict(context.operators)))
+
+        return Pool()
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +135,26 @@ def test_arms_whose_calls_cost_more_spend_the_same_budget(tmp_path: Path) -> Non
         folder, _, _ = run(tmp_path, made)
     for result in cell_results(folder):
         assert result.spent == result.used.tokens / 30_000 and 0.95 < result.spent < 1.1, result.reason
+
+
+def test_a_dialogue_that_the_budget_ends_hands_in_its_draft(tmp_path: Path) -> None:
+    """Arms with long dialogues lost the tokens of the last one."""
+
+    def mends(request: Mapping[str, Any], number: int) -> Reply:
+        """One answer whose draft is at fault after the other."""
+        source = source_in(request["messages"][1]["content"])
+        return Reply(f"CHANGE: idea {number}\n\n{FENCE}{source}\n{another(str(number))}\n```\n{'word ' * 3000}")
+
+    with serving(mends) as server:
+        arms: dict[str, Any] = {"best_of_n": {"settings": {"n": 1000, "drafts": "check"}}}
+        made = comparison(server.url, arms=arms, budget={"tokens": 30_000})
+        backend = FailingChecks()
+        folder, running, _ = run(tmp_path, made, backend=backend)
+    (cell,) = running.cells
+    asked = query(folder / cell.name, "select r.request_id, count(c.call_id) as calls, any_value(t.status) as status "
+                  "from asks r join llm_calls c using (request_id) left join tells t using (request_id) "
+                  "where c.status = 'answered' group by all order by min(c.created_at)").to_pylist()  # fmt: skip
+    assert asked[-1]["calls"] < 4 and asked[-1]["status"], "its last dialogue was cut short, and told"
 
 
 def test_profiles_are_taken_and_charged_where_a_recipe_has_them(
