@@ -38,7 +38,7 @@ SHOWN = (
 """Columns of the table; JSON and the view `used` have them all."""
 CONCLUDED = (
     "arm", "with_winner", "speedup", "speedup_95", "ratio", "ratio_95", "typical", "typical_95", "ratio_searched", "p",
-    "seen_from", "verdict",
+    "seen_from", "verdict", "spent",
 )  # fmt: skip
 """Those of the arms; JSON has shares above factors and the score P as well."""
 
@@ -170,13 +170,14 @@ def _show_sizing(made: Comparison, folder: Path, *, as_json: bool) -> None:
 def _show_results(
     folder: Path, results: Sequence[CellResult], leaks: Sequence[Leak], faults: Sequence[str], *, as_json: bool
 ) -> None:
-    from evo.compare.cells import stored
+    from evo.compare.cells import spent, stored
     from evo.compare.conclusions import conclusions
     from evo.compare.judgement import judged_cells
 
-    cells = judged_cells(folder, results)
+    cells, shares = judged_cells(folder, results), spent(results)
     found = conclusions(stored(folder), cells)
-    rows, arms = [_row(cell) for cell in cells], list(found.rows())
+    rows = [_row(cell) for cell in cells]
+    arms = [row | {"spent": str(shares.get(row["arm"], ""))} for row in found.rows()]
     if as_json:
         leaked = [leak.as_row() for leak in leaks]
         said = {"comparison": str(folder), "registration": stored(folder).digest, "cells": rows, "arms": arms}
@@ -204,6 +205,6 @@ def _row(cell: JudgedCell) -> dict[str, Any]:
         "level": winner.level if winner else None, "flagged": winner.flagged if winner else None,
         "evaluations": used.evaluations, "repairs": used.repairs,
         "trials": used.trials, "checks": used.checks, "duplicates": used.duplicates, "rejected": used.rejected,
-        "calls": used.calls, "tokens": used.tokens, "lost_tokens": used.lost_tokens,
+        "calls": used.calls, "tokens": used.tokens, "lost_tokens": used.lost_tokens, "spent": round(result.spent, 3),
         "usd": round(used.cost_usd, 4), "evaluator_s": round(used.evaluator_s, 1), "ended": result.reason,
     }  # fmt: skip

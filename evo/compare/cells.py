@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from enum import Enum
 from pathlib import Path
@@ -234,6 +234,8 @@ class CellResult:
     winner: CellWinner | None
     """None: no kernel is correct, not even the naive one, or none was judged yet."""
     used: Used
+    spent: float
+    """The share of its budget that it used: above 1 where its last request went beyond, see `mutators.llm.spending`."""
     curve: tuple[Point, ...]
     """Only requests that changed the best, and the last one."""
 
@@ -249,12 +251,34 @@ def cell_results(folder: Path) -> list[CellResult]:
     return [_result(comparison.name, cell, folder / cell.name) for cell in cells]
 
 
+@dataclass(frozen=True)
+class Spent:
+    """Shares of their budgets that an arm's cells used."""
+
+    mean: float
+    least: float
+    most: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:.0%} ({self.least:.0%} to {self.most:.0%})"
+
+
+def spent(results: Iterable[CellResult]) -> dict[str, Spent]:
+    """By arm, what its cells that are done used of their budgets."""
+    shares: dict[str, list[float]] = {}
+    for result in results:
+        if result.standing is Standing.DONE:
+            shares.setdefault(result.arm, []).append(result.spent)
+    return {arm: Spent(sum(own) / len(own), min(own), max(own)) for arm, own in shares.items()}
+
+
 def results_table(results: Sequence[CellResult]) -> pa.Table:
     """One row per cell: what it is, its standing, its winner and what it used."""
     rows = []
     for result in results:
         row: dict[str, Any] = {name: getattr(result, name) for name in _LABELS}
         row |= {"folder": str(result.folder), "standing": result.standing.value, "reason": result.reason}
+        row["spent"] = result.spent
         row |= {name: getattr(result.winner, name) if result.winner else None for name in _WINNER}
         row |= {
             "kernel_id": result.winner.kernel.id if result.winner else None,
@@ -290,9 +314,11 @@ def _result(comparison: str, cell: Cell, folder: Path) -> CellResult:
         points.extend(run.rows("cells.curve"))
 
     now, reason = standing(folder, read)
+    known = Used(**used[0]) if used else Used()
+    ((kind, limit),) = cell.config.budget.items()
     return CellResult(
         comparison, cell.arm, cell.config.strategy, cell.operator, cell.dtype, cell.target, cell.seed, folder, now,
-        reason, _winner(winners[0]) if winners else None, Used(**used[0]) if used else Used(),
+        reason, _winner(winners[0]) if winners else None, known, getattr(known, kind) / limit,
         tuple(_thinned(points)),
     )  # fmt: skip
 

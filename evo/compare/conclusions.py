@@ -363,7 +363,10 @@ class ComparisonPlan:
         if not self.asking:
             return [*lines, "no language model is asked: it costs nothing but time"]
         if self.most_usd is not None:
-            return [*lines, f"language models cost {self.most_usd:.2f} US dollars at most, lost answers besides"]
+            return [
+                *lines,
+                f"language models cost {self.most_usd:.2f} US dollars at most, lost and last answers besides",
+            ]
         why = (
             "no price is known for all models; set llm.prices"
             if self.kind == "tokens"

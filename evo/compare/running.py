@@ -14,10 +14,12 @@ from functools import partial
 from pathlib import Path
 
 from evo.api import Run
+from evo.budget import Budget
 from evo.compare.cells import CONFIG as BEGUN
 from evo.compare.cells import Standing, begin, check_same, folder_of, standing, stored
 from evo.compare.config import Cell, Comparison
 from evo.compare.record import Seals, changed, content
+from evo.config import RunConfig
 from evo.folders import DATABASE
 from evo.search.driver import Search
 from evo.session import BUILD_FOLDER, ENDING, Backend, backend_of, begun_or_resumed, run_context
@@ -25,6 +27,8 @@ from evo.workers.pool import SharedPool
 from evo.workers.worker import RunContext
 from fitness.judging.base import DeviceInfo
 from fitness.targets import check_target, device_info, measured_device
+from mutators.asking.manual import first_question
+from mutators.llm.client import LLM
 from operators.errors import DiskError, UserError, disk_error
 
 WORK = ".work"
@@ -63,24 +67,31 @@ def prepare(comparison: Comparison, runs: Path) -> tuple[Path, list[Cell]]:
         if told := changed(folder, known):
             raise UserError(f"{folder}: {told}; restore it, or give the comparison another name")
     else:
+        for target in comparison.targets:
+            check_target(target)
         check(comparison)
         known = begin(folder, comparison, _devices(comparison))
     return folder, known.cells()
 
 
 def check(comparison: Comparison) -> list[Cell]:
-    """Return the cells of a comparison that could be begun here. It raises UserError."""
-    for target in comparison.targets:
-        check_target(target)
+    """Return the cells of a comparison that could be begun on a machine with its devices. It raises UserError."""
     nothing: dict[str, DeviceInfo] = {target: DeviceInfo("unknown") for target in comparison.targets}
     cells = comparison.cells(nothing)
     for cell in cells:
         if cell.seed == comparison.seeds[0]:
             try:
-                cell.config.resolved()
+                _check_limits(cell.config.resolved(elsewhere=True))
             except UserError as error:
                 raise UserError(f"arm {cell.arm}: {error}") from None
     return cells
+
+
+def _check_limits(config: RunConfig) -> None:
+    """Raise UserError where the budget leaves no room for what a model is asked first."""
+    if config.llm and not set(config.budget).isdisjoint(("tokens", "cost_usd")):
+        asked = max(first_question(operator, task) for operator, task in config.tasks())
+        LLM(config.llm, spending=Budget(config.budget).spending).check_limits(asked)
 
 
 def _devices(comparison: Comparison) -> Mapping[str, DeviceInfo]:

@@ -218,7 +218,9 @@ def first_problem(error: ValidationError) -> str:
     if problem["type"] == "missing":
         return f"`{where}` is missing"
     message = problem["msg"].removeprefix("Value error, ")
-    return f"`{where}`: {message[0].lower()}{message[1:]}, not {problem['input']!r:.60}"
+    said = f"{message[0].lower()}{message[1:]}"
+    # A complaint about the whole says by itself what it is about.
+    return f"`{where}`: {said}, not {problem['input']!r:.60}" if where else said
 
 
 Made = TypeVar("Made")

@@ -23,13 +23,19 @@ from evo.compare.config import Cell, Comparison, read_comparison
 from evo.compare.leaks import hermetic
 from evo.compare.record import faults, lines
 from evo.compare.running import Running, prepare
-from evo.config import read_config
+from evo.config import RunConfig, read_config
 from evo.outside.questions import ComparisonDesk, comparison_questions
 from evo.replay import replay
 from evo.store import Store, query
+from evo.workers.testing import InlinePool
+from evo.workers.worker import RunContext
+from fitness.evaluation import Rejection, Status
+from fitness.judging.base import Checked, Fitness
 from operators.catalog import load
+from operators.definition.spec import Task
 from operators.errors import UserError
-from tests.evo.comparisons import ScriptedBackend, answer, comparison, run, serving
+from tests.evo.comparisons import ScriptedBackend, ScriptedPool, Stages, answer, comparison, run, serving
+from tests.evo.model_runs import FENCE, another, source_in
 from tests.evo.outside_runs import answer as outside_answer
 from tests.evo.twins import AXPB
 from tests.mutators.llm_server import LlmServer, Reply
@@ -47,6 +53,23 @@ TIMED = {
     "llm_calls": ("created_at", "call_id", "latency_s"),
 }  # fmt: skip
 """Columns of each table that hold times, or names that are drawn anew."""
+
+
+class FailingChecks(ScriptedBackend):
+    """Devices on which no draft passes a check."""
+
+    def pool(self, config: RunConfig, folder: Path) -> ScriptedPool:
+        class Failing(Stages):
+            def __missing__(self, task: Task) -> Fitness:
+                made = super().__missing__(task)
+                made.spot_check = lambda kernel: Checked(Rejection(Status.WRONG, "scripted"))  # type: ignore[method-assign]
+                return made
+
+        class Pool(ScriptedPool):
+            def for_run(self, context: RunContext) -> InlinePool:
+                return InlinePool(Failing(dict(context.operators)))
+
+        return Pool()
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +126,44 @@ def test_interruptions_at_ten_points_change_nothing_but_time(
         expected, found = content(folder / cell.name), content(interrupted / cell.name)
         for table in TIMED:
             assert found[table] == expected[table], (cell.name, table)
+
+
+def test_arms_whose_calls_cost_more_spend_the_same_budget(tmp_path: Path) -> None:
+    """Prompts of a conversation grow, those of samples do not: refine spent 66-74 % where others spent 76-81 %."""
+    arms: dict[str, Any] = {"refine": {"settings": {"n": 1000}}, "best_of_n": {"settings": {"n": 1000}}}
+    with serving() as server:
+        made = comparison(server.url, arms=arms, budget={"tokens": 30_000})
+        folder, _, _ = run(tmp_path, made)
+    for result in cell_results(folder):
+        assert result.spent == result.used.tokens / 30_000 and 0.95 < result.spent < 1.1, result.reason
+
+
+def test_a_dialogue_that_the_budget_ends_hands_in_its_draft(tmp_path: Path) -> None:
+    """Arms with long dialogues lost the tokens of the last one."""
+
+    def mends(request: Mapping[str, Any], number: int) -> Reply:
+        """One answer whose draft is at fault after the other."""
+        source = source_in(request["messages"][1]["content"])
+        return Reply(f"CHANGE: idea {number}\n\n{FENCE}{source}\n{another(str(number))}\n```\n{'word ' * 3000}")
+
+    with serving(mends) as server:
+        arms: dict[str, Any] = {"best_of_n": {"settings": {"n": 1000, "drafts": "check"}}}
+        made = comparison(server.url, arms=arms, budget={"tokens": 30_000})
+        backend = FailingChecks()
+        folder, running, _ = run(tmp_path, made, backend=backend)
+    (cell,) = running.cells
+    asked = query(folder / cell.name, "select r.request_id, count(c.call_id) as calls, any_value(t.status) as status "
+                  "from asks r join llm_calls c using (request_id) left join tells t using (request_id) "
+                  "where c.status = 'answered' group by all order by min(c.created_at)").to_pylist()  # fmt: skip
+    assert asked[-1]["calls"] < 4 and asked[-1]["status"], "its last dialogue was cut short, and told"
+
+
+def test_profiles_are_taken_and_charged_where_a_recipe_has_them(
+    whole: tuple[Path, Running, ScriptedBackend],
+) -> None:
+    """They were most of the seconds of `best_of_n`, whose recipe has no profiler."""
+    taken = {cell.arm: query(whole[0] / cell.name, "from profiles").num_rows for cell in whole[1].cells}
+    assert taken["best_of_n+tune"] == taken["random+tune"] == 0 < taken["refine"]
 
 
 def test_every_cell_has_the_same_budget_counted_the_same_way(results: dict[str, CellResult]) -> None:
@@ -192,7 +253,7 @@ def test_no_arm_pays_for_lost_answers_and_they_are_shown(tmp_path: Path) -> None
     (result,) = cell_results(folder)
     assert result.standing is Standing.DONE and "tokens are spent" in result.reason
     assert result.used.lost_tokens > limit
-    assert limit / 2 < result.used.tokens <= limit
+    assert 0.95 < result.spent == result.used.tokens / limit < 1.1
 
 
 @pytest.mark.slow
@@ -385,6 +446,59 @@ def test_the_command_plans_runs_shows_and_refuses(
     assert code == 1 and "check record: FAILED" in err and "was begun, and is gone" in err
     code, _, err = evo("--set", "arms.random.settings.stepz=3", "--dry-run")
     assert code == 2 and "arm random" in err and "stepz" in err
+
+
+REFUSED = [
+    ({"primary": ["nope"]}, "primary: nope is no arm beside refine; there are best_of_n"),
+    ({"budget": {"tokens": 4000}}, "a budget of 4,000 tokens does not pay for a first answer of openai/gpt-5"),
+    ({"budget": {"cost_usd": 0.01}}, "a budget of 0.01 dollars does not pay for a first answer of openai/gpt-5"),
+    (
+        {"budget": {"cost_usd": 1}, "llm": {"models": ["openai/none"]}},
+        "model openai/none: its price is not known, so that a budget in dollars would not hold; limit tokens instead",
+    ),
+]
+
+
+@pytest.mark.parametrize("changes, words", REFUSED, ids=["primary", "few_tokens", "few_dollars", "no_price"])
+def test_what_cannot_be_concluded_or_paid_is_refused_before_it_begins_in_one_line(
+    changes: Mapping[str, Any],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    made = {
+        "operators": ["softmax"], "targets": ["cuda"], "seeds": [1], "budget": {"tokens": 300_000},
+        "llm": {"models": ["openai/gpt-5"]}, "arms": {"refine": {}, "best_of_n": {}},
+    } | changes  # fmt: skip
+    path = tmp_path / "small.json"
+    lines = [f"{key} = {_toml(value)}" for key, value in made.items()]
+    path.write_text("\n".join(lines))
+    monkeypatch.setattr("sys.argv", ["evo", "compare", str(path), "--runs", str(tmp_path), "--dry-run"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr().err.strip()
+    assert ended.value.code == 2 and words in said and "\n" not in said and len(said) < 400
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{key} = {_toml(inner)}' for key, inner in value.items())} }}"
+    return json.dumps(value)
+
+
+def test_a_comparison_of_a_gpu_is_planned_without_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def none() -> None:
+        raise UserError("no CUDA device can be used here")
+
+    monkeypatch.setattr("fitness.cuda.running.driver.device_facts", none)
+    monkeypatch.setattr("sys.argv", ["evo", "compare", str(CONFIGS / "small.toml"), "--dry-run"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr()
+    assert not ended.value.code and "US dollars at most" in said.out, said.err
 
 
 @pytest.mark.slow

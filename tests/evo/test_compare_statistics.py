@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evo.cli.commands import main
-from evo.compare.conclusions import curves, sizing
+from evo.compare.conclusions import curves, plan, sizing
 from evo.compare.config import read_comparison
 from evo.compare.inference import (
     Effect,
@@ -33,6 +33,7 @@ from evo.compare.inference import (
     spread,
     summaries,
 )
+from evo.compare.running import check
 from evo.config import DEFAULT_SETS
 from operators.catalog import folders, load
 from operators.definition.spec import Task
@@ -316,7 +317,7 @@ def test_a_comparison_that_only_describes_says_so_and_what_more_operators_would_
 
 def test_presets_are_of_the_sizes_that_their_names_promise() -> None:
     of = {path.stem: read_comparison(path) for path in PRESETS}
-    assert set(of) == {"smoke", "small", "msk", "astra3", "cutegen", "ablations"}
+    assert set(of) == {"smoke", "pilot", "small", "msk", "astra3", "cutegen", "ablations"}
     assert len(of["small"].operators) == 8 and len(of["msk"].operators) * len(of["msk"].dtypes) == 100
     published = {name for name in folders() if any(w.set == "cutegen" for w in load(name).workloads)}
     assert set(of["cutegen"].operators) == published and len(published) == 25
@@ -324,3 +325,21 @@ def test_presets_are_of_the_sizes_that_their_names_promise() -> None:
         name for name in folders() if any("MSKernelBench" in w.source for w in load(name).workload_set("published"))
     }
     assert set(of["msk"].operators) == mskernelbench
+
+
+@pytest.mark.parametrize("path", [path for path in PRESETS if path.stem not in ("smoke", "ablations")])
+def test_loops_are_compared_with_the_search_by_models_alone_and_with_pure_samples(path: Path) -> None:
+    made = read_comparison(path)
+    reference, samples = made.arms[made.reference_arm], made.arms["best_of_n"]
+    assert reference.strategy == "islands" and reference.tuning == samples.tuning == "none"
+    assert set(reference.settings["without"]) == {"transform", "tune", "recombine"}
+    assert samples.settings.get("drafts", "none") == "none" == made.arms["refine"].settings.get("drafts", "none")
+    assert all(made.arms[name].tuning == "none" for name in made.tested)
+
+
+def test_the_pilot_costs_less_than_fifty_dollars_and_sees_what_it_registers() -> None:
+    made = read_comparison(CONFIGS / "pilot.toml")
+    found = plan(made, check(made))
+    assert found.most_usd is not None and found.most_usd < 50
+    usual = sizing(made, made.cells()).outlooks[1]  # winners that differ by 1.3
+    assert usual.detectable <= math.log1p(made.difference)

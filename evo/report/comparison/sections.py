@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from evo.charts.drawing import Figure
-from evo.compare.cells import CONFIG
+from evo.compare.cells import CONFIG, spent
 from evo.compare.conclusions import POINTS
 from evo.compare.config import USED
 from evo.compare.inference import FACTORS, THRESHOLDS, Summary
@@ -60,6 +60,7 @@ def _result(seen: Material) -> Section:
     """The primary endpoint."""
     found, reference = seen.found, seen.found.reference
     beside = {effect.arm: effect for effect in found.effects}
+    shares = spent(cell.result for cell in seen.cells)
     rows: list[Row] = []
     for row in seen.rows("comparison.beside_reference"):
         effect = beside[row["arm"]]
@@ -68,6 +69,7 @@ def _result(seen: Material) -> Section:
             "median_low": _bound(effect.median_low), "median_high": _bound(effect.median_high),
             "p": None if math.isnan(effect.p) else effect.p, "seen_from": _bound(effect.detectable),
             "families": effect.families, "verdict": str(effect.verdict), "judging_se": effect.judging_se,
+            "spent": str(shares.get(effect.arm, "")),
         })  # fmt: skip
     columns = [
         text("arm", "arm"), number(f"ratio to {reference}", "ratio", ratio),
@@ -79,6 +81,7 @@ def _result(seen: Material) -> Section:
         number("families", "families", count, computed=True), number("cells", "pairs", count),
         number("with a winner", "found", count), number("unpaired cells", "unpaired", count, computed=True),
         number("error of judging (ln)", "judging_se", lambda value: f"{value:.2g}", computed=True),
+        text("budget spent", "spent", computed=True),
     ]  # fmt: skip
     blocks: list[Block] = [Words(items=[words.verdict(effect) for effect in found.effects])]
     if found.effects:
@@ -106,7 +109,11 @@ def _result(seen: Material) -> Section:
 def _arms(seen: Material) -> Section:
     """Each arm by itself."""
     beside = {summary.arm: summary for summary in seen.found.summaries}
-    rows = [row | _interval_of(beside[row["arm"]]) for row in seen.rows("comparison.arms")]
+    shares = spent(cell.result for cell in seen.cells)
+    rows = [
+        row | _interval_of(beside[row["arm"]]) | {"spent": str(shares.get(row["arm"], ""))}
+        for row in seen.rows("comparison.arms")
+    ]
     columns = [
         text("arm", "arm"), number("geometric mean", "speedup", ratio),
         bounds("95 % interval", "low", "high", computed=True), number("median", "median", ratio),
@@ -114,12 +121,14 @@ def _arms(seen: Material) -> Section:
         *(number(f"> {factor}x", f"above_{factor}", share) for factor in FACTORS),
         number("score P", "score", ratio),
         *(number(f"Fast-{tau}", f"fast_{tau}", share) for tau in THRESHOLDS), number("cells", "cells", count),
+        text("budget spent", "spent", computed=True),
     ]  # fmt: skip
     told = Words(
         "Speedups over naive of judged winners, at sizes drawn after the searches. Operators have one vote each; with "
         "a winner: cells with a kernel of their own that passed the judgement; > 1x: of all cells those with a winner "
         "that is faster; score P: that of MSKernelBench, the mean speedup weighted by naive's time at the sizes that "
-        "were searched, its median over cells; Fast-t: cells with a score of t or more."
+        "were searched, its median over cells; Fast-t: cells with a score of t or more. Budget spent: mean "
+        "over cells that are done, least and most."
     )
     table = Table(
         "Arms by themselves", columns, rows, seen.query("comparison.arms"), words.arms_program(seen) if rows else None,
