@@ -22,13 +22,16 @@ from evo.api import Run
 from evo.replay import replay
 from evo.report.status import model_costs
 from evo.report.terminal import costs_line
-from evo.search.calls import SPOOL, StoredCalls
+from evo.search.calls import SPOOL, StoredCalls, restore_spending
 from evo.search.driver import Search
 from evo.session import run_row
 from evo.store import Store, query
 from evo.workers.testing import InlinePool
-from mutators.base import Call, CallStatus
+from mutators.base import Call, CallStatus, Message, Request
+from mutators.llm.client import LLM
 from mutators.llm.settings import LlmSettings
+from mutators.llm.spending import Spending
+from operators.definition.spec import Task
 from operators.errors import UserError
 from tests.choosing import some_slow
 from tests.evo import model_runs
@@ -104,6 +107,28 @@ def test_an_answered_call_survives_kill_9_and_is_not_paid_again(tmp_path: Path) 
     assert not rows(folder, f"{sent} except {ended}")
     done = replay(folder)
     assert done.equal, done.difference
+
+
+def test_the_price_of_calls_is_the_same_after_a_resume(tmp_path: Path) -> None:
+    """What is left for the last call of a budget decides what a search asks, interrupted or not."""
+    live, again = Spending(), Spending()
+
+    async def work() -> None:
+        replies = [Reply("word " * 30), Reply(status=500), Reply("word " * 50), Reply("word", usage=False)]
+        async with LlmServer(lambda sent, number: replies[number]) as server:
+            made = model_runs.config(server.url).llm
+            assert made
+            with Store(tmp_path / "run", create=True) as store:
+                llm = LLM(made, spending=live, calls=StoredCalls(store))
+                for number in range(3):
+                    asked: tuple[Message, ...] = ({"role": "user", "content": "w " * (100 + 300 * number)},)
+                    request = Request(Task("softmax", "fp32", "cpu"), number, "rewrite", (), 0)
+                    assert (await llm.complete(asked, request=request, role="rewrite")).status is CallStatus.ANSWERED
+                restore_spending(again, store)
+
+    asyncio.run(work())
+    assert live.calls == again.calls == 3 and live.tallies[model_runs.MODEL].known == 2
+    assert again.tallies == live.tallies and again.tokens == live.tokens
 
 
 @pytest.mark.slow
