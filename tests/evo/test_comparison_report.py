@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from evo.charts.drawing import SERIES
+from evo.charts.drawing import style as style_sheet
 from evo.compare.cells import Standing, stored
 from evo.compare.conclusions import conclusions
 from evo.compare.config import read_comparison
@@ -320,7 +321,7 @@ def luminance(colour: str) -> float:
 
 
 def test_words_and_lines_stand_out_in_light_and_dark() -> None:
-    style = (ASSETS / "page.css").read_text(encoding="utf-8")
+    style = style_sheet()
     for block in re.findall(r":root \{(.*?)\}", style, re.DOTALL)[:2]:
         colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", block))
         papers = [luminance(colours[name]) for name in ("paper", "panel")]
