@@ -37,7 +37,6 @@ from evo.report.comparison.sections import document
 from evo.report.comparison.words import notices, verdict
 from evo.report.document import Document, Section, Table, Words, text
 from evo.report.output import as_json
-from evo.report.render import FOLDER as ASSETS
 from evo.report.render import escaped, html, markdown
 from evo.store import open_readers
 from fitness.evaluation import Status
