@@ -280,12 +280,31 @@ READ = """(() => {
   const fold = [...document.querySelectorAll("details.fold[id]")].find((each) => each.id.endsWith("-C2"));
   fold.open = fold.querySelector(".listing").open = true;
   const table = [...document.querySelectorAll("table")].find((each) => each.caption.textContent === "Leaders");
-  const heading = [...table.querySelectorAll("th button")].find((each) => each.textContent === "speedup");
+  const heading = [...table.querySelectorAll("th button")].find((each) => each.textContent === "estimate");
   heading.click();
   heading.click();
   fold.querySelector("summary").focus();
   fold.scrollIntoView();
 })()"""
+
+
+PICTURE = "document.querySelector('figure.picture')"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium here")
+def test_in_a_browser_the_picture_keeps_up_and_keeps_its_filters(live: Live, tmp_path: Path) -> None:
+    with tab(tmp_path) as page:
+        page.show(1280, 700)
+        page.go(f"http://127.0.0.1:{live.served.port}/")
+        page.until(PICTURE)
+        page.run(f"{PICTURE}.scrollIntoView()")
+        page.until(f"{PICTURE}.view")
+        page.run(f"(window.before = {PICTURE}).view.signal('across', 'elapsed').runAsync().then(() => 0)")
+        live.store.commit(better(40, "P", "G", 0.1)).result()
+        page.until(f"{PICTURE} !== window.before && {PICTURE}.view")
+        assert page.run(f"{PICTURE}.view.signal('across')") == "elapsed"
+        assert page.run(f"{PICTURE}.view.data('individuals').some((each) => each.card === 'P')")
 
 
 @pytest.mark.slow
@@ -297,7 +316,7 @@ def test_in_a_browser_the_page_keeps_up_and_the_reader_keeps_the_place(live: Liv
         page.until("document.body.dataset.state && !document.querySelector('.live').hidden")
         page.run(READ)
         before = page.run(SEEN)
-        assert before["open"] and before["source"] and before["focus"] and before["sorted"] == "speedup"
+        assert before["open"] and before["source"] and before["focus"] and before["sorted"] == "estimate"
         assert before["told"] == "running" and page.run("scrollY") > 300
 
         live.store.commit(better(20, "H", "G", 1.3, "<img src=x onerror=document.title='pwned'>")).result()
