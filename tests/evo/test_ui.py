@@ -302,9 +302,9 @@ def test_in_a_browser_the_picture_keeps_up_and_keeps_its_filters(live: Live, tmp
         page.until(f"{PICTURE}.view")
         page.run(f"(window.before = {PICTURE}).view.signal('across', 'elapsed').runAsync().then(() => 0)")
         live.store.commit(better(40, "P", "G", 0.1)).result()
-        page.until(f"{PICTURE} !== window.before && {PICTURE}.view")
+        has_it = f"{PICTURE}.view.data('individuals').some((each) => each.card === 'P')"
+        page.until(f"{PICTURE} !== window.before && {PICTURE}.view && {has_it}")
         assert page.run(f"{PICTURE}.view.signal('across')") == "elapsed"
-        assert page.run(f"{PICTURE}.view.data('individuals').some((each) => each.card === 'P')")
 
 
 @pytest.mark.slow
