@@ -210,7 +210,7 @@ def _across(points: Rows) -> dict[str, Any]:
             },
         },
         "axis": {
-            "labelExpr": f"across == 'elapsed' ? datum.label + ' {unit}' : datum.value",
+            "labelExpr": f"across == 'elapsed' ? datum.label + ' {unit}' : datum.value % 1 ? '' : datum.value",
             "tickCount": 8, "tickMinStep": 1, "labelOverlap": True, "grid": False,
         },
     }  # fmt: skip

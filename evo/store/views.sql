@@ -96,6 +96,7 @@ SELECT
     e.facts_json->>'cooperation' AS cooperation,
     e.facts_json->>'lower_precision' AS lower_precision,
     e.facts_json->>'uncommon' AS uncommon,
+    e.facts_json->>'races' AS races,
     e.facts_json
 FROM verdicts AS v
 JOIN evaluations AS e USING (evaluation_id)

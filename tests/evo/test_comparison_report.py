@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from evo.charts.drawing import SERIES
+from evo.charts.drawing import style as style_sheet
 from evo.compare.cells import Standing, stored
 from evo.compare.conclusions import conclusions
 from evo.compare.config import read_comparison
@@ -36,7 +37,6 @@ from evo.report.comparison.sections import document
 from evo.report.comparison.words import notices, verdict
 from evo.report.document import Document, Section, Table, Words, text
 from evo.report.output import as_json
-from evo.report.render import FOLDER as ASSETS
 from evo.report.render import escaped, html, markdown
 from evo.store import open_readers
 from fitness.evaluation import Status
@@ -331,7 +331,7 @@ def luminance(colour: str) -> float:
 
 
 def test_words_and_lines_stand_out_in_light_and_dark() -> None:
-    style = (ASSETS / "page.css").read_text(encoding="utf-8")
+    style = style_sheet()
     for block in re.findall(r":root \{(.*?)\}", style, re.DOTALL)[:2]:
         colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", block))
         papers = [luminance(colours[name]) for name in ("paper", "panel")]

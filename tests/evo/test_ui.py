@@ -296,6 +296,26 @@ READ = """(() => {
 })()"""
 
 
+PICTURE = "document.querySelector('figure.picture')"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium here")
+def test_in_a_browser_the_picture_keeps_up_and_keeps_its_filters(live: Live, tmp_path: Path) -> None:
+    with tab(tmp_path) as page:
+        page.show(1280, 700)
+        page.go(f"http://127.0.0.1:{live.served.port}/")
+        page.until(PICTURE)
+        page.run(f"{PICTURE}.scrollIntoView()")
+        page.until(f"{PICTURE}.view")
+        page.run(f"(window.before = {PICTURE}).view.signal('across', 'elapsed').runAsync().then(() => 0)")
+        live.store.commit(better(40, "P", "C2", 0.1, "a slower sibling")).result()
+        _follow(page, live.told("a slower sibling"))
+        has_it = f"{PICTURE}.view.data('individuals').some((each) => each.card === 'P')"
+        page.until(f"{PICTURE} !== window.before && {PICTURE}.view && {has_it}")
+        assert page.run(f"{PICTURE}.view.signal('across')") == "elapsed"
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium here")
 def test_in_a_browser_the_page_keeps_up_and_the_reader_keeps_the_place(live: Live, tmp_path: Path) -> None:
