@@ -70,8 +70,8 @@ class Budget:
     """
 
     limits: dict[str, float]
-    counts_lost: bool = True
-    """Whether upper bounds of what lost calls cost count against the limits."""
+    cell: bool = False
+    """Whether it is that of a comparison's cell: see `Spending`."""
     trials: int = 0
     duplicates: int = 0
     spending: Spending = field(init=False)
@@ -79,7 +79,7 @@ class Budget:
 
     def __post_init__(self) -> None:
         tokens, usd, calls = (self.limits.get(kind, math.inf) for kind in ("tokens", "cost_usd", "calls"))
-        self.spending = Spending(tokens, usd, calls, counts_lost=self.counts_lost)
+        self.spending = Spending(tokens, usd, calls, cell=self.cell)
 
     @property
     def spent(self) -> dict[str, float]:

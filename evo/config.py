@@ -46,6 +46,8 @@ class CellSettings(BaseModel):
     """Settings of tunables that are asked for, at most."""
     tune: bool = False
     """Whether they are those of the best kernel, after all that the strategy asks for by itself."""
+    registration: str = ""
+    """The digest of what the comparison was begun with."""
 
 
 STRATEGIES: Mapping[str, str] = {
@@ -122,11 +124,15 @@ class RunConfig(BaseModel):
     threads: int = Field(0, ge=0, le=4096)
     """Cores that a kernel on the cpu target runs on; groups of as many are timed side by side. 0: all in one group."""
 
-    def resolved(self) -> RunConfig:
-        """Defaults filled in and names checked against what there is. Raises UserError."""
+    def resolved(self, *, elsewhere: bool = False) -> RunConfig:
+        """Defaults filled in and names checked against what there is. Raises UserError.
+
+        A run that is to take place `elsewhere`, on a device that is given, needs none here.
+        """
         if self.target not in DEFAULT_SETS:
             raise UserError(unknown("target", self.target, DEFAULT_SETS))
-        check_target(self.target)
+        if not elsewhere:
+            check_target(self.target)
         if len(set(self.operators)) < len(self.operators):
             raise UserError("an operator is named twice; name each once")
         self.check_budget()

@@ -22,9 +22,24 @@ if TYPE_CHECKING:
 
 FAILED, INTERRUPTED = 1, 130
 
-SHOWN = ("task", "arm", "seed", "standing", "speedup", "judged", "evaluations", "trials", "tokens", "lost_tokens")
+SHOWN = (
+    "task",
+    "arm",
+    "seed",
+    "standing",
+    "speedup",
+    "judged",
+    "searched",
+    "evaluations",
+    "trials",
+    "tokens",
+    "lost_tokens",
+)
 """Columns of the table; JSON and the view `used` have them all."""
-CONCLUDED = ("arm", "correct", "speedup", "speedup_95", "median", "ratio", "ratio_95", "p", "seen_from", "verdict")
+CONCLUDED = (
+    "arm", "with_winner", "speedup", "speedup_95", "ratio", "ratio_95", "typical", "typical_95", "ratio_searched", "p",
+    "seen_from", "verdict", "spent",
+)  # fmt: skip
 """Those of the arms; JSON has shares above factors and the score P as well."""
 
 compares = typer.Typer()
@@ -86,14 +101,14 @@ def compare(
     results = cell_results(folder)
     if not show and not stopped:
         stopped = not judge(folder, results, _say, ray=cluster)
-    checked = _checked(folder)
-    _show_results(folder, results, checked.leaks, as_json=as_json)
+    checked, faults = _checked(folder), _faults(folder)
+    _show_results(folder, results, checked.leaks, faults, as_json=as_json)
     if report:
         _report(folder, report, results, checked)
     if stopped:
         print(f"stopped; continue with: evo compare {config}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)
-    if checked.leaks or any(result.standing is Standing.FAILED for result in results):
+    if checked.leaks or faults or any(result.standing is Standing.FAILED for result in results):
         raise typer.Exit(FAILED)
 
 
@@ -107,6 +122,20 @@ def _checked(folder: Path) -> Hermetic:
 
     found = hermetic(folder)
     print(f"evo: {found}", file=sys.stderr)
+    return found
+
+
+def _faults(folder: Path) -> list[str]:
+    """Differences from the comparison's record, which it tells line by line."""
+    from evo.compare.cells import stored
+    from evo.compare.record import faults, head, lines
+
+    begun = stored(folder)
+    found = faults(folder, begun)
+    of = f"registration {begun.digest[:12]}, record {head(lines(folder)[-1:])[:12] or 'empty'}"
+    print(f"evo: check record: {'FAILED' if found else 'passed'}; {of}", file=sys.stderr)
+    for fault in found:
+        _say(f"check record: {fault}")
     return found
 
 
@@ -138,17 +167,21 @@ def _show_sizing(made: Comparison, folder: Path, *, as_json: bool) -> None:
     print(json_of(found.as_row()) if as_json else "\n".join(found.lines()))
 
 
-def _show_results(folder: Path, results: Sequence[CellResult], leaks: Sequence[Leak], *, as_json: bool) -> None:
-    from evo.compare.cells import stored
+def _show_results(
+    folder: Path, results: Sequence[CellResult], leaks: Sequence[Leak], faults: Sequence[str], *, as_json: bool
+) -> None:
+    from evo.compare.cells import spent, stored
     from evo.compare.conclusions import conclusions
     from evo.compare.judgement import judged_cells
 
-    cells = judged_cells(folder, results)
-    found = conclusions(stored(folder).config, cells)
-    rows, arms = [_row(cell) for cell in cells], list(found.rows())
+    cells, shares = judged_cells(folder, results), spent(results)
+    found = conclusions(stored(folder), cells)
+    rows = [_row(cell) for cell in cells]
+    arms = [row | {"spent": str(shares.get(row["arm"], ""))} for row in found.rows()]
     if as_json:
         leaked = [leak.as_row() for leak in leaks]
-        print(json_of({"comparison": str(folder), "cells": rows, "arms": arms, "leaks": leaked}))
+        said = {"comparison": str(folder), "registration": stored(folder).digest, "cells": rows, "arms": arms}
+        print(json_of(said | {"leaks": leaked, "faults": [*faults]}))
         return
     from evo.report.terminal import rows_table, show
 
@@ -167,10 +200,11 @@ def _row(cell: JudgedCell) -> dict[str, Any]:
         "task": result.task, "arm": result.arm, "seed": result.seed, "standing": result.standing.value,
         "speedup": round(math.exp(winner.log_speedup), 3) if winner else None,
         "judged": round(math.exp(judged.log_speedup), 3) if judged else None,
-        "passed": judged.correct if judged else None,
+        "searched": round(math.exp(judged.searched), 3) if judged else None,
+        "passed": judged.has_winner if judged else None,
         "level": winner.level if winner else None, "flagged": winner.flagged if winner else None,
         "evaluations": used.evaluations, "repairs": used.repairs,
         "trials": used.trials, "checks": used.checks, "duplicates": used.duplicates, "rejected": used.rejected,
-        "calls": used.calls, "tokens": used.tokens, "lost_tokens": used.lost_tokens,
+        "calls": used.calls, "tokens": used.tokens, "lost_tokens": used.lost_tokens, "spent": round(result.spent, 3),
         "usd": round(used.cost_usd, 4), "evaluator_s": round(used.evaluator_s, 1), "ended": result.reason,
     }  # fmt: skip

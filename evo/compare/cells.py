@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from enum import Enum
 from pathlib import Path
@@ -21,6 +21,7 @@ from evo.store import StoreError
 from fitness.judging.base import DeviceInfo
 from operators.definition.reading import first_problem
 from operators.errors import UserError
+from operators.identity import digest
 from operators.kernel import Kernel
 
 CONFIG = "comparison.json"
@@ -30,13 +31,26 @@ FREE = ("at_once",)
 
 
 class Begun(BaseModel):
-    """The beginning of a comparison."""
+    """The beginning of a comparison: its registration."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
 
     config: Comparison
     devices: dict[str, DeviceInfo]
     """By target, what prompts of all cells tell of."""
+    families: dict[str, str]
+    """By operator, the family that chance is over."""
+
+    @property
+    def digest(self) -> str:
+        """The seal of all that it says, but for the keys FREE; every cell's configuration holds it."""
+        said = self.model_dump(mode="json")
+        said["config"] = {key: value for key, value in said["config"].items() if key not in FREE}
+        return digest("registration", json.dumps(said, sort_keys=True))
+
+    def cells(self) -> list[Cell]:
+        """The cells in the order in which they are begun. It raises UserError."""
+        return self.config.cells(self.devices, self.digest)
 
 
 class Standing(Enum):
@@ -60,7 +74,7 @@ def folder_of(runs: Path, name: str) -> Path:
 def begun(folder: Path) -> tuple[Comparison, list[Cell]]:
     """The comparison that was begun in `folder`, and its cells in their order. It raises UserError."""
     known = stored(folder)
-    return known.config, known.config.cells(known.devices)
+    return known.config, known.cells()
 
 
 def stored(folder: Path) -> Begun:
@@ -76,7 +90,7 @@ def stored(folder: Path) -> Begun:
 
 def begin(folder: Path, comparison: Comparison, devices: Mapping[str, DeviceInfo]) -> Begun:
     """Write down what a comparison is begun with. It raises UserError where that cannot be."""
-    held = Begun(config=comparison, devices=dict(devices))
+    held = Begun(config=comparison, devices=dict(devices), families=comparison.families())
     part = folder / f"{CONFIG}.part"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -220,6 +234,8 @@ class CellResult:
     winner: CellWinner | None
     """None: no kernel is correct, not even the naive one, or none was judged yet."""
     used: Used
+    spent: float
+    """The share of its budget that it used: above 1 where its last request went beyond, see `mutators.llm.spending`."""
     curve: tuple[Point, ...]
     """Only requests that changed the best, and the last one."""
 
@@ -235,12 +251,34 @@ def cell_results(folder: Path) -> list[CellResult]:
     return [_result(comparison.name, cell, folder / cell.name) for cell in cells]
 
 
+@dataclass(frozen=True)
+class Spent:
+    """Shares of their budgets that an arm's cells used."""
+
+    mean: float
+    least: float
+    most: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:.0%} ({self.least:.0%} to {self.most:.0%})"
+
+
+def spent(results: Iterable[CellResult]) -> dict[str, Spent]:
+    """By arm, what its cells that are done used of their budgets."""
+    shares: dict[str, list[float]] = {}
+    for result in results:
+        if result.standing is Standing.DONE:
+            shares.setdefault(result.arm, []).append(result.spent)
+    return {arm: Spent(sum(own) / len(own), min(own), max(own)) for arm, own in shares.items()}
+
+
 def results_table(results: Sequence[CellResult]) -> pa.Table:
     """One row per cell: what it is, its standing, its winner and what it used."""
     rows = []
     for result in results:
         row: dict[str, Any] = {name: getattr(result, name) for name in _LABELS}
         row |= {"folder": str(result.folder), "standing": result.standing.value, "reason": result.reason}
+        row["spent"] = result.spent
         row |= {name: getattr(result.winner, name) if result.winner else None for name in _WINNER}
         row |= {
             "kernel_id": result.winner.kernel.id if result.winner else None,
@@ -276,9 +314,11 @@ def _result(comparison: str, cell: Cell, folder: Path) -> CellResult:
         points.extend(run.rows("cells.curve"))
 
     now, reason = standing(folder, read)
+    known = Used(**used[0]) if used else Used()
+    ((kind, limit),) = cell.config.budget.items()
     return CellResult(
         comparison, cell.arm, cell.config.strategy, cell.operator, cell.dtype, cell.target, cell.seed, folder, now,
-        reason, _winner(winners[0]) if winners else None, Used(**used[0]) if used else Used(),
+        reason, _winner(winners[0]) if winners else None, known, getattr(known, kind) / limit,
         tuple(_thinned(points)),
     )  # fmt: skip
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -25,8 +25,8 @@ from evo.compare.inference import (
     blocked,
     detectable,
     effects,
-    hierarchical_interval,
-    least_operators,
+    least_families,
+    mean_interval,
     nothing_concluded,
     sizes,
     spread,
@@ -36,18 +36,14 @@ from evo.compare.judgement import JudgedCell, outcomes
 from evo.compare.running import cells_at_once
 from fitness.words import ratio
 from mutators.llm.settings import LlmSettings, is_outside
-from operators.identity import digest
 
 if TYPE_CHECKING:
-    from evo.compare.cells import CellResult, Point
-
-if TYPE_CHECKING:
-    from evo.compare.cells import CellResult
+    from evo.compare.cells import Begun, CellResult, Point
 
 
 @dataclass(frozen=True)
 class Conclusions:
-    """The conclusions of one comparison. Equal outcomes give equal figures: resampling is seeded by its name."""
+    """The conclusions of one comparison."""
 
     reference: str
     difference: float
@@ -55,15 +51,21 @@ class Conclusions:
     effects: list[Effect]
     """Empty as long as no cell of the reference is judged."""
     cells: int
+    """Those that figures are of when all is judged."""
     judged: int
     tested: tuple[str, ...]
     """Arms that verdicts are given of."""
+    families: int
+    """Families of the operators that are judged."""
+    related: str
+    """Families of several operators, in words; empty: there is none."""
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One per arm, the fastest first; figures that do not exist are None."""
         beside = {effect.arm: effect for effect in self.effects}
         for summary in self.summaries:
-            row: dict[str, Any] = {"arm": summary.arm, "cells": summary.cells, "correct": _rounded(summary.correct)}
+            row: dict[str, Any] = {"arm": summary.arm, "cells": summary.cells}
+            row |= {"with_winner": _rounded(summary.with_winner)}
             row |= {"speedup": _rounded(summary.geometric_mean), "speedup_95": _interval(summary.low, summary.high)}
             row |= {"median": _rounded(summary.median), "score": _rounded(summary.score)}
             row |= {f"above_{factor}": _rounded(share) for factor, share in summary.above.items()}
@@ -73,54 +75,68 @@ class Conclusions:
     def lines(self) -> Iterator[str]:
         """Sentences that must be known beside the table."""
         yield (
-            f"{self.judged} of {self.cells} cells judged anew; ratio: beside {self.reference}, with a 95 % interval; "
-            f"p: sign-flip test over operators, Holm over arms; seen_from: the smallest ratio that would have been "
-            f"told from chance at 80 % power; registered: {ratio(1 + self.difference)}"
+            f"{self.judged} of {self.cells} cells judged anew; ratio: beside {self.reference}, with an interval that "
+            f"holds for all arms at 95 %; p: sign-flip test over families of operators, Bonferroni over arms; "
+            f"typical: the median over operators; seen_from: the smallest ratio that would have been told from chance "
+            f"at 80 % power; registered: {ratio(1 + self.difference)}"
         )
+        if self.effects and self.judged < self.cells:
+            yield "no verdict, interval or p-value before all cells are judged"
+        if self.related:
+            yield f"related operators count as one for chance: {self.related}"
         if still := [effect.arm for effect in self.effects if effect.verdict is Verdict.OPEN]:
             yield f"no verdict: {', '.join(still)}"
-        if self.effects and (why := nothing_concluded(max(e.operators for e in self.effects), self.tested)):
+        if self.effects and (why := nothing_concluded(self.families, self.tested)):
             yield why
             yield from self._with_enough()
 
     def _with_enough(self) -> Iterator[str]:
-        """Sentences on what as many operators as the test needs would have told, if they differed as these do."""
+        """Sentences on what as many families as the test needs would have told, if they differed as these do."""
         arms = max(len(self.tested), 1)
-        needed = least_operators(arms)
+        needed = least_families(arms)
         for effect in self.effects:
-            if effect.operators > 1:
-                seen = math.exp(detectable(effect.sd, needed, arms))
-                alike = f"operators that differ as these {effect.operators}"
+            if effect.families > 1:
+                seen = math.exp(detectable(effect.error * math.sqrt(effect.families / needed), needed, arms))
+                alike = f"families that differ as these {effect.families}"
                 yield f"{effect.arm}: {needed} {alike} would show {ratio(seen)}"
 
 
-def conclusions(made: Comparison, cells: Sequence[JudgedCell]) -> Conclusions:
+def conclusions(begun: Begun, cells: Sequence[JudgedCell]) -> Conclusions:
     """The conclusions from the judged ones of these cells."""
-    return concluded(made, outcomes(cells), len(cells))
+    return concluded(begun, outcomes(cells), sum(not cell.left_out for cell in cells))
 
 
-def concluded(made: Comparison, found: Sequence[Outcome], cells: int) -> Conclusions:
-    """The conclusions from these outcomes, in whatever order, of a comparison with this many cells."""
-    reference, rng = made.reference_arm, resampling(made)
+def concluded(begun: Begun, found: Sequence[Outcome], cells: int) -> Conclusions:
+    """The conclusions from these outcomes, in whatever order, of a comparison whose figures are of this many cells."""
+    made, families = begun.config, begun.families
+    reference, complete = made.reference_arm, len(found) == cells
     known = any(outcome.arm == reference for outcome in found)
+    kin = Counter(families.get(name, name) for name in {outcome.operator for outcome in found})
     return Conclusions(
-        reference, made.difference, summaries(found, rng),
-        effects(found, reference, made.difference, rng, made.tested) if known else [], cells, len(found), made.tested,
+        reference, made.difference, summaries(found, families),
+        effects(found, reference, made.difference, families, made.tested, complete=complete) if known else [], cells,
+        len(found), made.tested, len(kin), related(kin),
     )  # fmt: skip
 
 
-def resampling(made: Comparison) -> np.random.Generator:
-    """The generator for all resampling in a comparison, seeded by its name, so that figures do not change."""
-    return np.random.default_rng(int(digest("resampling", made.name)[:16], 16))
+def related(kin: Mapping[str, int]) -> str:
+    """Families of several operators, in words, from their numbers; empty: there is none."""
+    several = sorted((family for family, count in kin.items() if count > 1), key=lambda family: -kin[family])
+    shown = ", ".join(f"{kin[family]} {family}" for family in several)
+    return f"{sum(kin.values())} operators are of {len(kin)} families ({shown})" if several else ""
 
 
 def _beside(effect: Effect | None) -> dict[str, Any]:
     if effect is None:
-        return dict.fromkeys(("ratio", "ratio_95", "p", "seen_from", "verdict"))
+        names = ("ratio", "ratio_95", "typical", "typical_95", "ratio_searched", "p", "seen_from", "verdict")
+        return dict.fromkeys(names)
     return {
         "ratio": _rounded(math.exp(effect.log_ratio)),
         "ratio_95": _interval(math.exp(effect.low), math.exp(effect.high)),
-        "p": None if math.isnan(effect.p_holm) else _rounded(effect.p_holm),
+        "typical": _rounded(math.exp(effect.median)),
+        "typical_95": _interval(math.exp(effect.median_low), math.exp(effect.median_high)),
+        "ratio_searched": _rounded(math.exp(effect.searched)),
+        "p": None if math.isnan(effect.p) else _rounded(effect.p),
         "seen_from": None if math.isinf(effect.detectable) else _rounded(math.exp(effect.detectable)),
         "verdict": effect.verdict.value,
     }
@@ -152,10 +168,10 @@ class Curve:
     """Mean of ln(naive time / best time so far); a cell without a correct kernel counts as naive."""
     low: Floats
     high: Floats
-    """Pointwise 95 % band, as `hierarchical_interval` makes it."""
+    """Pointwise 95 % band, as `mean_interval` makes it."""
 
 
-def curves(results: Sequence[CellResult], rng: np.random.Generator) -> list[Curve]:
+def curves(results: Sequence[CellResult], families: Mapping[str, str]) -> list[Curve]:
     """The curves of all arms against every budget that any cell used, on one grid per budget.
 
     A cell keeps its last value where it had used up its budget before another one.
@@ -169,7 +185,7 @@ def curves(results: Sequence[CellResult], rng: np.random.Generator) -> list[Curv
         arms: defaultdict[str, dict[tuple[str, str, int], Floats]] = defaultdict(dict)
         for result in results:
             arms[result.arm][result.operator, result.task, result.seed] = best_at(grid, budget, result.curve)
-        found += [_curve(arm, budget, grid, values, rng) for arm, values in sorted(arms.items())]
+        found += [_curve(arm, budget, grid, values, families) for arm, values in sorted(arms.items())]
     return found
 
 
@@ -181,11 +197,12 @@ def best_at(grid: Floats, budget: str, points: Sequence[Point]) -> Floats:
 
 
 def _curve(
-    arm: str, budget: str, grid: Floats, values: Mapping[tuple[str, str, int], Floats], rng: np.random.Generator
+    arm: str, budget: str, grid: Floats, values: Mapping[tuple[str, str, int], Floats], families: Mapping[str, str]
 ) -> Curve:
     blocks = blocked(values)
-    low, high = hierarchical_interval(blocks, rng)
-    return Curve(arm, budget, len(values), grid, np.mean([block_mean(block) for block in blocks], axis=0), low, high)
+    low, high, _ = mean_interval(blocks, families)
+    mean = np.mean([block_mean(block) for block in blocks.values()], axis=0)
+    return Curve(arm, budget, len(values), grid, mean, low, high)
 
 
 ASSUMED = (1.1, 1.3, 2.0)
@@ -202,7 +219,7 @@ class Outlook:
     detectable: float
     """Log ratio that the comparison as it is would see at 80 % power; infinite: none."""
     with_enough: float
-    """The same with as many operators as verdicts take, and no more."""
+    """The same with an operator of each of as many families as verdicts take."""
     sizes: tuple[Size, ...]
     """Those that would see the registered difference; empty: none of a size that anyone would run."""
 
@@ -212,6 +229,9 @@ class Sizing:
     """A comparison's size, and its outlook."""
 
     operators: int
+    families: int
+    related: str
+    """Families of several operators, in words; empty: there is none."""
     tasks: float
     """Tasks per operator, on average."""
     seeds: int
@@ -222,7 +242,7 @@ class Sizing:
     reference: str
     difference: float
     """The registered one, as a share."""
-    least_operators: int
+    least_families: int
     """Fewer conclude nothing."""
     outlooks: tuple[Outlook, ...]
 
@@ -232,20 +252,26 @@ class Sizing:
             f"{self.arms} arms beside {self.reference}, {self.operators} operators ({self.tasks:.3g} tasks each), "
             f"{self.seeds} seeds; registered difference: {ratio(1 + self.difference)}"
         )
+        if self.related:
+            yield f"related operators count as one for chance: {self.related}"
         if 0 < len(self.tested) < self.arms:
             yield f"verdicts are given of {', '.join(self.tested)}; the other arms are described"
-        if why := nothing_concluded(self.operators, self.tested):
+        if why := nothing_concluded(self.families, self.tested):
             yield why
         yield f"what would be seen, at {POWER:.0%} power and {ALPHA:.0%} false claims over {self._claims()}:"
         for outlook in self.outlooks:
             yield f"  {outlook.origin}: {self._seen(outlook)}"
-            wanted = ", ".join(f"{size.operators} operators x {size.seeds} seeds" for size in outlook.sizes[:4])
+            wanted = ", ".join(
+                f"{size.operators} operators of {size.families} families x {size.seeds} seeds"
+                for size in outlook.sizes[:4]
+            )
             yield f"    {ratio(1 + self.difference)} asks for {wanted or 'more operators than there are'}"
 
     def _seen(self, outlook: Outlook) -> str:
         if math.isfinite(outlook.detectable):
             return f"from {ratio(math.exp(outlook.detectable))} on"
-        return f"nothing; of {self.least_operators} such operators, from {ratio(math.exp(outlook.with_enough))} on"
+        seen = ratio(math.exp(outlook.with_enough))
+        return f"nothing; of operators of {self.least_families} families, from {seen} on"
 
     def _claims(self) -> str:
         if not self.tested:
@@ -263,27 +289,29 @@ class Sizing:
 
 def sizing(made: Comparison, cells: Sequence[Cell], results: Sequence[CellResult] = ()) -> Sizing:
     """The size of a comparison with these cells; `results` of it or of a smaller one tell how much cells vary."""
-    operators = {cell.operator for cell in cells}
+    operators, kin = {cell.operator for cell in cells}, made.families()
+    families = Counter(kin[operator] for operator in operators)
     tasks = len({(cell.operator, cell.dtype, cell.target) for cell in cells}) / len(operators)
     arms = max(len(made.tested), 1)
+    least = least_families(arms)
     outlooks = tuple(
         Outlook(
             origin,
             each,
-            detectable(each.of_operator(tasks, len(made.seeds)), len(operators), arms),
-            detectable(each.of_operator(tasks, len(made.seeds)), least_operators(arms), arms),
-            tuple(sizes(math.log1p(made.difference), each, tasks=tasks, arms=arms)),
+            detectable(each.error(len(families), len(operators), tasks, len(made.seeds)), len(families), arms),
+            detectable(each.error(least, least, tasks, len(made.seeds)), least, arms),
+            tuple(sizes(math.log1p(made.difference), each, families=len(families), tasks=tasks, arms=arms)),
         )
         for origin, each in _spreads(made, results)
     )
     return Sizing(
-        len(operators), tasks, len(made.seeds), len(made.arms) - 1, made.tested, made.reference_arm, made.difference,
-        least_operators(arms), outlooks,
+        len(operators), len(families), related(families), tasks, len(made.seeds), len(made.arms) - 1, made.tested,
+        made.reference_arm, made.difference, least, outlooks,
     )  # fmt: skip
 
 
 def _spreads(made: Comparison, results: Sequence[CellResult]) -> Iterator[tuple[str, Spread]]:
-    if known := spread(own_outcomes(results), made.reference_arm):
+    if known := spread(own_outcomes(results), made.reference_arm, made.families()):
         yield "as its cells vary so far", known
         return
     for factor in ASSUMED:
@@ -298,7 +326,7 @@ def own_outcomes(results: Sequence[CellResult]) -> list[Outcome]:
         cell, winner = Outcome(result.arm, result.operator, result.task, result.seed), result.winner
         if winner and winner.mutator != "ancestor":
             se = winner.log_speedup_se
-            cell = replace(cell, log_speedup=winner.log_speedup, log_speedup_se=se, correct=True)
+            cell = replace(cell, log_speedup=winner.log_speedup, log_speedup_se=se, has_winner=True)
         if result.standing.value == "done":
             found.append(cell)
     return found
@@ -335,7 +363,10 @@ class ComparisonPlan:
         if not self.asking:
             return [*lines, "no language model is asked: it costs nothing but time"]
         if self.most_usd is not None:
-            return [*lines, f"language models cost {self.most_usd:.2f} US dollars at most, lost answers besides"]
+            return [
+                *lines,
+                f"language models cost {self.most_usd:.2f} US dollars at most, lost and last answers besides",
+            ]
         why = (
             "no price is known for all models; set llm.prices"
             if self.kind == "tokens"

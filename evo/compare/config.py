@@ -29,6 +29,8 @@ NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}"
 Name = Annotated[str, Field(pattern=rf"^{NAME}$")]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 MOST_CELLS = 100_000
+OWN = "own"
+"""The family of operators that belong to none, as new ones of a user's are begun with."""
 
 
 class Arm(BaseModel):
@@ -141,12 +143,17 @@ class Comparison(BaseModel):
         ((kind, amount),) = self.budget.items()
         return kind, amount
 
-    def cells(self, devices: Mapping[str, DeviceInfo] | None = None) -> list[Cell]:
+    def families(self) -> dict[str, str]:
+        """The family of each operator; of the family OWN each is one by itself. It raises UserError."""
+        loaded = [load(operator) for operator in self.operators]
+        return {each.name: each.name if each.family == OWN else each.family for each in loaded}
+
+    def cells(self, devices: Mapping[str, DeviceInfo] | None = None, registration: str = "") -> list[Cell]:
         """All cells in the order in which they are begun. It raises UserError for tasks that there are not.
 
         A block is a task with a seed. Blocks come in random order and the arms of a block in random order one after
         the other, so that the machine's drift favours none of them. `devices` are those that prompts tell of, by
-        target.
+        target; `registration` is the digest of what the comparison was begun with.
         """
         rng = Random(digest("order", self.name, self.order_seed))
         blocks = [(task, seed) for task in self._tasks() for seed in self.seeds]
@@ -157,7 +164,10 @@ class Comparison(BaseModel):
         for task, seed in blocks:
             arms = list(self.arms)
             rng.shuffle(arms)
-            found += [Cell(arm, *task[:3], seed, self._config(arm, task, seed, devices or {}), task[3]) for arm in arms]
+            known = devices or {}
+            found += [
+                Cell(arm, *task[:3], seed, self._config(arm, task, seed, known, registration), task[3]) for arm in arms
+            ]
         return found
 
     def _tasks(self) -> Iterator[_TaskKey]:
@@ -172,12 +182,14 @@ class Comparison(BaseModel):
                 for _, task in RunConfig.model_validate(asked).tasks():
                     yield name, task.dtype, target, operator
 
-    def _config(self, name: str, task: _TaskKey, seed: int, devices: Mapping[str, DeviceInfo]) -> RunConfig:
+    def _config(
+        self, name: str, task: _TaskKey, seed: int, devices: Mapping[str, DeviceInfo], registration: str
+    ) -> RunConfig:
         arm, (_, dtype, target, operator) = self.arms[name], task
         tunes = arm.tuning != "none"
         cell = CellSettings(
             comparison=self.name, arm=name, under_way=self.under_way, trials=self.trials if tunes else 0,
-            tune=arm.tuning == "last",
+            tune=arm.tuning == "last", registration=registration,
         )  # fmt: skip
         settings = {
             "operators": [operator], "target": target, "dtypes": [dtype], "workload_set": self.workload_set,
@@ -233,7 +245,9 @@ def read_comparison(path: Path, *, models: Sequence[str] = (), settings: Sequenc
     try:
         return Comparison.model_validate(raw)
     except ValidationError as error:
-        raise UserError(f"{path}: {first_problem(error)}; keys are {', '.join(Comparison.model_fields)}") from None
+        problem = first_problem(error)
+        keys = f"; keys are {', '.join(Comparison.model_fields)}" if "is not a key" in problem else ""
+        raise UserError(f"{path}: {problem}{keys}") from None
 
 
 def _put(raw: dict[str, Any], place: tuple[str, ...], value: Any) -> None:

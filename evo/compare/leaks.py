@@ -1,8 +1,10 @@
 """The check `hermetic`: no cell of a comparison was told anything of another one, or of kernels that it did not make.
 
-It reads the stores alone: what was asked for, and every prompt that was sent. A line of a kernel's file that stands in
-a prompt must come from what the cell itself had: its naive kernel, its own kernels and answers, the engine's templates,
-the operator's definition. What is not covered: a hint in other words, or of a few short lines.
+It reads the stores alone: what was asked for, and every prompt in the order in which they were sent. Code in a prompt
+must come from what the cell had by then: its operator, its naive kernel, the engine's templates, and what its own
+requests were answered before. What it answered later does not count, or else a model that copies what it was wrongly
+shown would make it its own. A passage of another kernel that is none of that is a leak. What is not covered: a hint in
+other words, and passages of fewer than PASSAGE characters.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +26,15 @@ from evo.folders import DATABASE
 from mutators.llm.tools import content_of
 from operators.catalog import folders, load
 from operators.definition.spec import Operator
+from operators.plan.defaults import with_defaults
 
-LEAST_LINE = 24
-"""Characters of a line that says whose it is; shorter ones are everybody's."""
-LEAST_LINES = 3
-"""Lines of one origin in one prompt that are no chance."""
+PASSAGE = 32
+"""Characters from the beginning of a line on, blanks left out, over as many lines as it takes, that say whose they
+are."""
+QUOTING = "0123456789 \t>|+-:.*`"
+"""Characters before a line that is quoted."""
+LEAST_IDEA = 32
+"""Characters of an idea that is no chance."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +79,7 @@ def hermetic(folder: Path) -> Hermetic:
         with Run(folder / cell.name) as run:
             for text in _texts(run, "leaks.made"):
                 sources.add(text, cell.name)
-            ideas[cell] = _texts(run, "leaks.ideas")
+            ideas[cell] = _texts(run, "leaks.ideas", least=LEAST_IDEA)
     prompts, leaks = 0, []
     for cell in cells:
         others = {idea for each, said in ideas.items() if each.operator == cell.operator for idea in said}
@@ -83,12 +90,12 @@ def hermetic(folder: Path) -> Hermetic:
 
 
 class _Sources:
-    """Lines of all kernels that there are, and where each is from."""
+    """Passages of all kernels that there are, and where each is from."""
 
     def __init__(self) -> None:
         self.count = 0
-        self.lines: dict[str, set[str]] = {}
-        """Names of origins by line: of a cell its name, of a file of an operator its path there."""
+        self.passages: dict[str, set[str]] = {}
+        """Names of origins by passage: of a cell its name, of a file of an operator its path there."""
 
     def add_operator(self, operator: Operator) -> None:
         """Take in all kernel files of an operator."""
@@ -98,29 +105,66 @@ class _Sources:
     def add(self, text: str, origin: str) -> None:
         """Take in one kernel."""
         self.count += 1
-        for line in _lines(text):
-            self.lines.setdefault(line, set()).add(origin)
+        for passage, _ in _passages(text):
+            self.passages.setdefault(passage, set()).add(origin)
+
+
+class _Known:
+    """Texts that are known, and what else follows from them."""
+
+    def __init__(self, texts: Iterable[str], base: _Known | None = None) -> None:
+        """`base` is known besides."""
+        self._base = base
+        self._passages: set[str] = set()
+        self._lines: set[str] = set()
+        self._texts: list[str] = []
+        for text in texts:
+            self.add(text)
+
+    def add(self, text: str) -> None:
+        """Take in another text."""
+        self._texts.append(text)
+        self._lines.update(_lines(text))
+        self._passages.update(passage for passage, _ in _passages(text))
+
+    def has(self, passage: str, lines: Iterable[str]) -> bool:
+        """Whether a passage is known, or each line that it is made of."""
+        return self._has_passage(passage) or all(map(self._has_line, lines))
+
+    def _has_passage(self, passage: str) -> bool:
+        return passage in self._passages or (self._base is not None and self._base._has_passage(passage))
+
+    def _has_line(self, line: str) -> bool:
+        return line in self._lines or (self._base is not None and self._base._has_line(line))
+
+    def was_told(self, idea: str) -> bool:
+        """Whether some words stand in one of the texts."""
+        return any(idea in text for text in self._texts)
 
 
 def _leaks(cell: Cell, folder: Path, sources: _Sources, ideas: Iterable[str]) -> tuple[list[Leak], int]:
     """The leaks of one cell, and how many prompts it sent; `ideas` are of cells of its operator."""
     with Run(folder) as run:
-        told, prompts = run.rows("leaks.told"), run.rows("leaks.prompts")
-        made, said = _texts(run, "leaks.own"), _texts(run, "leaks.ideas")
+        told, prompts, learnt = run.rows("leaks.told"), run.rows("leaks.prompts"), run.rows("leaks.learnt")
     leaks = [Leak(cell.name, row["request_id"] or "", row["what"]) for row in told]
-    operator = load(cell.path)
-    known = {line for text in (*made, operator.naive(cell.target), *_definition(operator)) for line in _lines(text)}
-    known |= _engine_lines()
-    own = "\n".join((*made, *said))
-    foreign = sorted(idea for idea in ideas if idea not in own)
-    seen: set[str] = set()
+    operator, place, seen = load(cell.path), 0, set[str]()
+    known = _Known((operator.naive(cell.target), *_definition(operator)), _engine())
     for row in prompts:
+        while place < len(learnt) and learnt[place]["moment"] <= row["moment"]:
+            known.add(learnt[place]["text"])
+            if values := learnt[place]["values_json"]:
+                known.add(with_defaults(learnt[place]["text"], json.loads(values)))
+            place += 1
         text = _prompt(row["messages_json"])
-        shown = [line for line in dict.fromkeys(_lines(text)) if line not in known and line in sources.lines]
-        origins = Counter(origin for line in shown for origin in sources.lines[line] if origin != cell.name)
-        most = sorted(origins.items(), key=lambda each: (-each[1], each[0]))[:1]
-        what = [f"was shown {count} lines of a kernel of {origin}" for origin, count in most if count >= LEAST_LINES]
-        what += [f"was told what another cell did: {idea[:80]}" for idea in foreign if idea in text][:1]
+        shown = {passage: sources.passages[passage] - {cell.name} for passage, lines in _passages(text)
+                 if passage in sources.passages and not known.has(passage, lines)}  # fmt: skip
+        origins = Counter(origin for names in shown.values() for origin in names)
+        what = []
+        if most := min(origins, key=lambda origin: (-origins[origin], origin), default=""):
+            first = next(passage for passage, names in shown.items() if most in names)
+            what.append(f"was shown {origins[most]} passages of a kernel of {most}: {first}")
+        told_of = (idea for idea in sorted(ideas) if idea in text and not known.was_told(idea))
+        what += [f"was told what another cell did: {idea[:80]}" for idea in islice(told_of, 1)]
         leaks += [Leak(cell.name, row["request_id"], each) for each in what if each not in seen]
         seen |= {*what}
     return leaks, len(prompts)
@@ -132,22 +176,35 @@ def _prompt(messages_json: str) -> str:
     return "\n".join(content_of(message) for message in messages if message.get("role") != "assistant")
 
 
-def _texts(run: Run, query: str) -> list[str]:
+def _texts(run: Run, query: str, **values: int) -> list[str]:
     """The texts that answer a query."""
-    return [row["text"] for row in run.rows(query) if row["text"]]
+    return [row["text"] for row in run.rows(query, **values) if row["text"]]
 
 
-def _lines(text: str) -> Iterator[str]:
-    plain = text.replace("\\n", "\n").replace('\\"', '"')  # of what was quoted as JSON
-    return (line for each in plain.split("\n") if len(line := each.strip()) >= LEAST_LINE)
+def _lines(text: str) -> list[str]:
+    """The lines of a text without blanks, nor what is put before a line that is quoted; empty ones left out."""
+    plain = text.replace("\\n", "\n").replace('\\"', '"').replace("\\t", "\t")  # of what was quoted as JSON
+    stripped = ("".join(line.lstrip(QUOTING).split()) for line in plain.split("\n"))
+    return [line for line in stripped if line]
+
+
+def _passages(text: str) -> Iterator[tuple[str, list[str]]]:
+    """The passages that begin with each line of a text, and the lines that each is made of."""
+    lines = _lines(text)
+    for start, first in enumerate(lines):
+        end, passage = start + 1, first
+        while len(passage) < PASSAGE and end < len(lines):
+            passage += lines[end]
+            end += 1
+        if len(passage) >= PASSAGE:
+            yield passage[:PASSAGE], lines[start:end]
 
 
 @cache
-def _engine_lines() -> frozenset[str]:
+def _engine() -> _Known:
     """All that the engine itself may say in prompts: its templates, examples and manuals."""
     root = Path(mutators.__file__).parent
-    texts = (_text(path) for path in sorted(root.rglob("*")) if path.suffix in (".j2", ".py", ".md", ".cu", ".cpp"))
-    return frozenset(line for text in texts for line in _lines(text))
+    return _Known(_text(path) for path in root.rglob("*") if path.suffix in (".j2", ".py", ".md", ".cu", ".cpp"))
 
 
 def _definition(operator: Operator) -> list[str]:

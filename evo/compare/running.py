@@ -13,15 +13,22 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from evo.api import Run
+from evo.budget import Budget
 from evo.compare.cells import CONFIG as BEGUN
 from evo.compare.cells import Standing, begin, check_same, folder_of, standing, stored
 from evo.compare.config import Cell, Comparison
+from evo.compare.record import Seals, changed, content
+from evo.config import RunConfig
+from evo.folders import DATABASE
 from evo.search.driver import Search
 from evo.session import BUILD_FOLDER, ENDING, Backend, backend_of, begun_or_resumed, run_context
 from evo.workers.pool import SharedPool
 from evo.workers.worker import RunContext
 from fitness.judging.base import DeviceInfo
 from fitness.targets import check_target, device_info, measured_device
+from mutators.asking.manual import first_question
+from mutators.llm.client import LLM
 from operators.errors import DiskError, UserError, disk_error
 
 WORK = ".work"
@@ -57,25 +64,34 @@ def prepare(comparison: Comparison, runs: Path) -> tuple[Path, list[Cell]]:
     if (folder / BEGUN).exists():
         known = stored(folder)
         check_same(folder, known.config, comparison)
+        if told := changed(folder, known):
+            raise UserError(f"{folder}: {told}; restore it, or give the comparison another name")
     else:
+        for target in comparison.targets:
+            check_target(target)
         check(comparison)
         known = begin(folder, comparison, _devices(comparison))
-    return folder, comparison.cells(known.devices)
+    return folder, known.cells()
 
 
 def check(comparison: Comparison) -> list[Cell]:
-    """Return the cells of a comparison that could be begun here. It raises UserError."""
-    for target in comparison.targets:
-        check_target(target)
+    """Return the cells of a comparison that could be begun on a machine with its devices. It raises UserError."""
     nothing: dict[str, DeviceInfo] = {target: DeviceInfo("unknown") for target in comparison.targets}
     cells = comparison.cells(nothing)
     for cell in cells:
         if cell.seed == comparison.seeds[0]:
             try:
-                cell.config.resolved()
+                _check_limits(cell.config.resolved(elsewhere=True))
             except UserError as error:
                 raise UserError(f"arm {cell.arm}: {error}") from None
     return cells
+
+
+def _check_limits(config: RunConfig) -> None:
+    """Raise UserError where the budget leaves no room for what a model is asked first."""
+    if config.llm and not set(config.budget).isdisjoint(("tokens", "cost_usd")):
+        asked = max(first_question(operator, task) for operator, task in config.tasks())
+        LLM(config.llm, spending=Budget(config.budget).spending).check_limits(asked)
 
 
 def _devices(comparison: Comparison) -> Mapping[str, DeviceInfo]:
@@ -113,20 +129,28 @@ def run_on(
     stop_when: Callable[[Running], bool] = lambda _: False,
 ) -> Running:
     """Do what `compare` does on a backend that is there. It stops as after Ctrl-C when `stop_when` says so."""
-    running = Running(cells)
+    running, record = Running(cells), Seals(folder, stored(folder).digest)
     for cell in cells:
         found = standing(folder / cell.name)
         if found[0] is not Standing.NEW:
             running.ended[cell] = found
+        if found[0] is Standing.DONE and not record.is_done(cell.name):  # the process was cut off just before
+            _write_down(record, folder, cell)
     for target in comparison.targets:  # one after the other: neither disturbs the other's timings
         wanted = [cell for cell in cells if cell.target == target and not _is_done(running, cell)]
         if not wanted:
             continue
-        group = _Group(backend, folder, wanted, running, on_change, wait_s, stop_when)
+        group = _Group(backend, folder, wanted, running, record, on_change, wait_s, stop_when)
         if not group.run(comparison.at_once):
             running.stopped = True
             break
     return running
+
+
+def _write_down(record: Seals, folder: Path, cell: Cell) -> None:
+    """Seal a cell that is done."""
+    with Run(folder / cell.name) as run:
+        record.done(cell.name, content(run))
 
 
 def _is_done(running: Running, cell: Cell) -> bool:
@@ -142,6 +166,7 @@ class _Group:
         folder: Path,
         cells: Sequence[Cell],
         running: Running,
+        record: Seals,
         on_change: OnChange,
         wait_s: float,
         stop_when: Callable[[Running], bool],
@@ -152,6 +177,7 @@ class _Group:
         self._cells = cells
         self._context = shared_context(cells, folder / WORK / BUILD_FOLDER)
         self._running = running
+        self._record = record
         self._on_change = on_change
         self._wait_s = wait_s
         self._stop_when = stop_when
@@ -201,7 +227,9 @@ class _Group:
         config, folder = cell.config.resolved(), self._folder / cell.name
         waits = max(1.0, self._running.at_once / max(self._running.slots, 1))  # for its turn at the pool
         patient = config.model_copy(update={"stall_s": waits * config.stall_s})
+        is_new = not (folder / DATABASE).exists()
         with begun_or_resumed(config, folder, self._backend) as store:
+            self._record.begun(cell.name, is_new=is_new)
             own = pool.for_run(self._context)
             try:
                 search = Search(
@@ -214,6 +242,8 @@ class _Group:
                 self._running.searches.pop(cell, None)
                 await own.close()
         self._running.ended[cell] = standing(folder)
+        if _is_done(self._running, cell):
+            _write_down(self._record, self._folder, cell)
         self._on_change(self._running)
 
     def _changed(self, _: Search) -> None:

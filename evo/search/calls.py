@@ -8,7 +8,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
@@ -105,14 +105,14 @@ class StoredCalls:
         """See `CallStore.heard`."""
         return bool(self._answered)
 
-    async def announce(self, call: Call, most_tokens: int, most_usd: float) -> None:
+    async def announce(self, call: Call, most_in: int, most_tokens: int, most_usd: float) -> None:
         """See `CallStore.announce`. Of a question to a model outside the messages are kept, so that it can be asked."""
         outside = is_outside(call.model)
         if outside and call.cache_key in self._asked:
             return
         row = {
             "request_id": call.request_id, "role": call.role, "model": call.model, "cache_key": call.cache_key,
-            "sample": call.sample, "most_tokens": most_tokens, "most_usd": most_usd,
+            "sample": call.sample, "most_in": most_in, "most_tokens": most_tokens, "most_usd": most_usd,
             "messages_json": records.messages_json(call.messages) if outside else None,
             "created_at": moment(self._now()),
         }  # fmt: skip
@@ -156,13 +156,9 @@ def interrupted_calls(store: Journal, *, at: float) -> list[Row]:
 
 def restore_spending(spending: Spending, store: Journal) -> None:
     """Add to a fresh `spending` all that earlier sessions spent."""
-    for name, amount in (*_only(store, "calls.spent"), *_only(store, "calls.admitted")):
+    (spent,) = rows_of(store, "calls.spent")
+    for name, amount in spent.items():
         setattr(spending, name, amount)
     for row in rows_of(store, "calls.tallies"):
         model = row.pop("model")
         spending.tallies[model] = Tally(**row)
-
-
-def _only(store: Journal, query: str) -> Iterable[tuple[str, Any]]:
-    (row,) = rows_of(store, query)
-    return row.items()

@@ -72,7 +72,7 @@ class Search:
         """
         self.config = config
         self.pool = pool
-        self.budget = Budget({} if only_confirm else dict(config.budget), counts_lost=config.cell is None)
+        self.budget = Budget({} if only_confirm else dict(config.budget), cell=config.cell is not None)
         self.states = task_states(config, make_strategy)
         self.stopping = False
         self.phase = "starting"

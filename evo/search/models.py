@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from evo.search.history import History
 from evo.search.task import Outstanding
 from evo.store.reads import rows_of
 from mutators.asking.answers import Answer, Invitation, LineError, only_kernel, only_task, told
+from mutators.asking.manual import first_question
 from mutators.base import Call, Client, Kind, Request
 from mutators.llm.client import LLM
 from mutators.llm.outside import Clients, OutsideClient, Tasks
@@ -66,7 +68,9 @@ class Models:
     async def check(self) -> None:
         """See `LLM.check`: it raises UserError where no model can be asked at all."""
         if self._own:
-            await self._own.library.check()
+            limited = min(self._spending.limit_tokens, self._spending.limit_usd) < math.inf
+            tasks = [(state.operator, state.task) for state in self._history.states.values()] if limited else []
+            await self._own.library.check(max((first_question(*each) for each in tasks), default=0))
 
     @property
     def paid(self) -> Tasks:
@@ -127,8 +131,10 @@ NOT_TAKEN = "not_taken"
 
 class _Answered(NamedTuple):
     call: Call
+    most_in: int
+    """Tokens that were written down for its question when it was asked..."""
     most_tokens: int
-    """Tokens that were written down for it when it was asked."""
+    """...and for all of it."""
 
 
 class Arrivals:
@@ -229,7 +235,7 @@ class Arrivals:
             latency_s=max(self._history.now() - row["created_at"].timestamp(), 0.0), attempts=1, usage_json=usage.said,
             usage_doubt=usage.doubt, author=answer.author,
         )  # fmt: skip
-        return _Answered(call, row["most_tokens"])
+        return _Answered(call, row["most_in"], row["most_tokens"])
 
     def _cost_usd(self, answer: Answer, model: str, tokens_in: int, tokens_out: int) -> float:
         """The cost that was told, else the one by the settings' price."""
@@ -240,7 +246,7 @@ class Arrivals:
 
     async def _tell(self, answered: _Answered) -> None:
         assert self._client
-        self._spending.charge(answered.call, answered.most_tokens)
+        self._spending.charge(*answered)
         await self._client.tell(answered.call)
 
     # --- guests -----------------------------------------------------------------------------------------------------

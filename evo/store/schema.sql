@@ -108,6 +108,7 @@ CREATE TABLE llm_sent (
     model         VARCHAR NOT NULL,
     cache_key     VARCHAR NOT NULL,
     sample        INTEGER NOT NULL,
+    most_in       BIGINT NOT NULL,
     most_tokens   BIGINT NOT NULL,
     most_usd      DOUBLE NOT NULL,
     created_at    TIMESTAMPTZ NOT NULL,

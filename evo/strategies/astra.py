@@ -14,9 +14,13 @@ Different, and why:
   outside, which is asked one question at a time, hears of the error by its verdict, in the same conversation.
 * Its orchestrator decides nothing, and is left out.
 
-`faithful` keeps what the release does: a version is the next one's base also where it is slower or wrong, and a version
-that is not there or does not compile ends the line, as every later round looks for it. `repaired` goes on from the
-fastest correct version, and tells the planner what became of the last attempt.
+* The planner is told how far the version is from what the machine allows, as all roles that choose a change are.
+
+`faithful` keeps what the release does: a version is the next one's base also where it is slower or wrong, and a round
+that leads to nothing that compiles is followed by the next one. That one looks for the version that is missing; what it
+finds depends on files that are left behind, and is not known. Here it is the last draft, or, where there is none, the
+version before. `repaired` goes on from the fastest correct version, and tells the planner what became of the last
+attempt.
 """
 
 from __future__ import annotations
@@ -59,10 +63,8 @@ class Astra(PublishedLoop[AstraSettings]):
             before = versions[-2:-1] if base is versions[-1] else []
             plan = yield cast.words("planner", base, *before, about=tried)
             child = (yield from self._built(base, plan, cast)) if plan.text else plan
-            if child.built:
+            if child.built if repaired else child.kernel:
                 versions.append(child)
-            elif not repaired:
-                return
             is_news = child is not plan and child is not fastest(versions)
             tried = [child] if repaired and is_news else ()
 

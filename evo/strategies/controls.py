@@ -42,7 +42,8 @@ class BestOfN(LoopStrategy[BestOfNSettings]):
 
     With language models a child is one of their answers to `rewrite`, the models in turn, one that is unavailable left
     out; without, one random child of `transform`. What one attempt found is never used in another. A child that fails
-    ends its chain; one that was raced out does not, and one that a model can repair gets `repairs` chances.
+    ends its chain; one that was raced out does not, and one that a model can repair gets `repairs` chances. Its models
+    are shown no profile, as KernelBench's samples have none: no profiler runs.
     """
 
     Settings = BestOfNSettings
@@ -96,7 +97,7 @@ class BestOfN(LoopStrategy[BestOfNSettings]):
     def _dialogue(self) -> Mapping[str, Any]:
         """The params of the dialogue for an answer: without repairs, of whatever kind, it is a single one."""
         is_single = self.settings.repairs == 0 and self.settings.drafts == "none"
-        return self.dialogue(self.settings.drafts, tries=1 if is_single else None)
+        return {"profiler": "none", **self.dialogue(self.settings.drafts, tries=1 if is_single else None)}
 
 
 def _works(child: Individual) -> bool:

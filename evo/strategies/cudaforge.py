@@ -3,12 +3,15 @@
 Faithful: the coder writes a first kernel; from then on the judge reads the current one, and answers in JSON, with one
 critical issue where it fails, and with one bottleneck and one method where it is right, by 24 metrics of Nsight Compute
 that were chosen for their correlation with run time (`fitness.profiling.metric_sets.CUDAFORGE`). The coder gets that
-judgement and the kernel, and writes the whole file. No call sees a history; the latest kernel is always the next one's
+judgement and the kernel, and writes the whole file. The judge sees the reference too, the coder of the first kernel
+alone. No call sees a history; the latest kernel is always the next one's
 parent, and the best of all counts. Judge and coder may be two models (`roles`).
 
 Different, and why:
 
-* The first kernel is written in place of the operator's naive one, which stands where the reference module was.
+* The reference is the operator's naive kernel, where the release shows a module of PyTorch.
+* The judge, and the coder of the first kernel, are told how far it is from what the machine allows, as all roles that
+  choose a change are.
 * Its check (one random input, 1e-3) is our verdict: a reproduction found a quarter of its winners cut in precision.
 * On devices without these counters, such as the cpu target, the judge is shown what there is.
 

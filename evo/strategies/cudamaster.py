@@ -10,8 +10,10 @@ Different, and why:
 * Its compiler agent, which writes build commands and toolchains, is our build: kernels have no host code and no
   commands.
 * The benchmark's tests are our verdict; each attempt of the debugger is a candidate like any other, judged and charged.
-* What is kept after a slower round is not reported. It is the fastest correct version here (`parent = best`), as its
-  history tells of every round either way; `parent = last` goes on from the last one that is correct.
+* What is kept after a slower round is not reported. The next round starts from the last correct version (`parent =
+  last`), as in the other loops of one line: what their sources tell must not count against them. `parent = best` goes
+  on from the fastest one.
+* The planner is told how far the kernel is from what the machine allows, as all roles that choose a change are.
 * On devices without these counters, such as the cpu target, the planner is shown what there is.
 
 No release is known, hence no variants.
@@ -36,8 +38,8 @@ class CudaMasterSettings(CastSettings):
     """Rounds of profile, plan and code."""
     debugs: int = Field(3, ge=0, le=100)
     """Attempts of the debugger in one round."""
-    parent: Literal["best", "last"] = "best"
-    """Which correct version the next round starts from, the fastest or the last."""
+    parent: Literal["last", "best"] = "last"
+    """Which correct version the next round starts from, the last or the fastest."""
 
 
 class CudaMaster(PublishedLoop[CudaMasterSettings]):

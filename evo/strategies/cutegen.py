@@ -2,15 +2,24 @@
 
 Faithful: a first, simple and correct kernel in CuTe, after two worked examples; then up to ten steps, of which each
 applies exactly one change that is not there yet, from the menu of the kernel's class, which the model names first. A
-kernel that fails is diagnosed in words and patched, five times at most, and written anew up to three times; the patches
-and the steps are edits of numbered lines. The parent is the last kernel that passed, slower or not; a step that leads
-to none ends the line. Profiles (Nsight Compute's basic set, with rules that read it) are shown late: in the release's
-script after 2 to 6 steps, by class, while structure is still open.
+kernel that fails is diagnosed in words and patched, five times at most. A step's kernel is written anew up to three
+times; the first one is not, as in the release: its debugging begins again, up to three times, from the earliest of its
+best versions (compiled before not compiled). Patches and steps are edits of numbered lines. The roles that revise see
+the reference too, and the diagnoser the guide to debugging. The parent is the last kernel that passed, slower or not; a
+step that leads to none ends the line. Profiles (Nsight Compute's basic set, with rules that read it) are shown late: in
+the release's script after 2 to 6 steps, by class, while structure is still open.
 
 Different, and why:
 
+* Menus and guide say all that the release's say, in fewer words, but for what has no meaning here: code around the
+  kernel in PyTorch, the test harness and its memory, the form of answers. Those for the cpu are ours.
+* The reference is the operator's naive kernel, where the release shows a module of PyTorch. Roles that write kernels
+  are told the form of a kernel file, which the release's have from their examples.
 * Examples and kernels have plans in place of host code, and the tests (ten seeds, 1e-2) are our verdict. A timeout is a
-  failure like others: our evaluator repeats what a machine may have caused.
+  failure like others: our evaluator repeats what a machine may have caused. On Hopper the example of TMA and wgmma that
+  all others are shown is the third one.
+* The optimiser is told how far the kernel is from what the machine allows, as all roles that choose a change are. The
+  first kernel is to be simple, and its generator is not.
 * Every candidate is judged once and charged, those of the debugging included. The kernel is profiled where a prompt
   will show it, not after every pass.
 * On the cpu target, or with `language = plain`, kernels are plain C++ or CUDA C++, as in the paper's ablation.
@@ -93,29 +102,33 @@ class CuTeGen(PublishedLoop[CuTeGenSettings]):
         self, parent: Individual, cast: Cast, *, depth: int, shows: str
     ) -> Generator[Step, Individual, Individual]:
         """The kernel of one step that passed, or the last one that failed."""
+        child: Individual | None = None
         for _ in range(self.settings.tries):
-            if depth == 0:
-                child = yield cast.code("generator", parent, **self._dialect())
-            else:
+            if depth > 0:
                 child = yield cast.code("optimiser", parent, shows=shows, **self._dialect(), form=LINES)
+            elif child is None or child.kernel is None:
+                child = yield cast.code("generator", parent, **self._dialect())
             child = yield from self._patched(child, parent, cast)
             if child.correct:
                 break
+        assert child
         return child
 
     def _patched(self, child: Individual, parent: Individual, cast: Cast) -> Generator[Step, Individual, Individual]:
-        """The outcome of a kernel that is diagnosed and patched as long as it fails."""
+        """The outcome of a kernel that is diagnosed and patched as long as it fails: the earliest of the best."""
         faithful = self.settings.variant == "faithful"
+        versions = [child]
         for number in range(1, self.settings.fixes + 1):
             if child.correct or child.kernel is None:
                 break
             found = yield cast.words("diagnoser", child, **self._dialect())
             if faithful and number == self.settings.fixes:
-                yield cast.words("patcher", child, about=[found], **self._dialect())
+                yield cast.words("patcher", child, about=[found], **self._dialect(), form=LINES, as_code=True)
                 break
             patched = yield cast.code("patcher", child, before=parent, about=[found], **self._dialect(), form=LINES)
             child = patched if patched.kernel else child
-        return child
+            versions.append(child)
+        return max(versions, key=lambda each: (each.correct, each.built))
 
     def _dialect(self) -> dict[str, Any]:
         is_cute = self.settings.language == CUTE and self.context.task.target == "cuda"

@@ -2,8 +2,10 @@
 
 Each of them is a module beside this one, `astra`, `cudamaster`, `cutegen`, `cudaforge`, with its templates in a folder
 of `mutators.prompts` of the same name, a template for each role. What all of them share with the engine's own evolution
-(`islands`) is everything but the recipe: evaluator, model client, budget, ledger, replay, and what prompts say of
-machine, operator, verification and kernel file. The ways in which every one of them differs from its source, therefore:
+(`islands`) is everything but the recipe: evaluator, model client, budget, ledger, replay, what prompts say of machine,
+operator and verification, the manual of the kernel file for roles that write one (those that write words are told what
+such a file is, in four lines), and how far a kernel is from what the machine allows, for the roles that choose what to
+change. The ways in which every one of them differs from its source, therefore:
 
 * Kernels are files with a plan (no host code), verified and timed by our evaluator, on our operators and workloads.
 * Candidates are judged one by one, each beside the kernel that it was made from, and nothing is raced, as these loops

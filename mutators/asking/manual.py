@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from mutators.base import Parent, Request
+from mutators.llm.usage import most_asked
 from mutators.prompts import conversation
-from operators.definition.spec import Operator
+from operators.definition.spec import Operator, Task
 from operators.kernel import Kernel
 
 ANSWER = "# Your answer"
@@ -19,6 +20,13 @@ def manual(request: Request, operator: Operator, parent: Parent | None = None) -
     naive = Kernel(operator.name, request.task.target, operator.naive(request.task.target))
     system = conversation("rewrite", request, (parent or Parent(naive),), operator)[0]["content"]
     return without_form(str(system))
+
+
+def first_question(operator: Operator, task: Task) -> int:
+    """Return the most tokens that a first question about a task may have: for a child of the naive kernel."""
+    naive = Kernel(operator.name, task.target, operator.naive(task.target))
+    request = Request(task, 0, "rewrite", (naive.id,), 0)
+    return most_asked(conversation("rewrite", request, (Parent(naive),), operator))
 
 
 def without_form(system: str) -> str:

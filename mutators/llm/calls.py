@@ -53,8 +53,11 @@ class CallStore(Protocol):
         """The answer that was stored under this key, if any; calls that failed are no answers."""
         ...
 
-    async def announce(self, call: Call, most_tokens: int, most_usd: float) -> None:
-        """Note that a call is about to be made, and the most an attempt may cost; `add` follows, or a crash."""
+    async def announce(self, call: Call, most_in: int, most_tokens: int, most_usd: float) -> None:
+        """Note that a call is about to be made, and the most an attempt may cost; `add` follows, or a crash.
+
+        `most_in` are those of the tokens that the question may have.
+        """
         ...
 
     async def add(self, call: Call) -> None:
@@ -81,7 +84,7 @@ class MemoryCalls:
     def find(self, cache_key: str) -> Call | None:
         return self._answered.get(cache_key)
 
-    async def announce(self, call: Call, most_tokens: int, most_usd: float) -> None:
+    async def announce(self, call: Call, most_in: int, most_tokens: int, most_usd: float) -> None:
         pass
 
     async def add(self, call: Call) -> None:

@@ -26,13 +26,11 @@ from mutators.llm.faults import CallFailed, Fault, known, one_line, translated
 from mutators.llm.library import litellm_module
 from mutators.llm.settings import LlmSettings, Price
 from mutators.llm.spending import Reservation, Spending, TooLarge
-from mutators.llm.tools import calls_of, content_of, described, thoughts_of
-from mutators.llm.usage import Usage, counted, most_tokens
+from mutators.llm.tools import calls_of, described, thoughts_of
+from mutators.llm.usage import Usage, counted, most_asked, most_tokens
 from mutators.llm.wire import ARRIVAL, Arrival
 from operators.errors import UserError
 
-TOKENS_PER_MESSAGE = 16
-"""Upper bound of what a message has besides its text."""
 CHARACTERS_PER_TOKEN = 16
 """The most characters of an answer per token, far more than there are on average. Longer answers are cut."""
 LONGEST_BACKOFF_S = 60.0
@@ -64,6 +62,8 @@ class LLM:
         self._breakers: defaultdict[str, Breaker] = defaultdict(lambda: Breaker(settings.pause_s))
         self._under_way: set[asyncio.Task[Any]] = set()
         self._finishing = False
+        self._begun: set[str] = set()
+        """Ids of requests that something was answered to."""
 
     def finish(self) -> None:
         """Send nothing more: calls that are not sent yet raise OutOfBudget. What is under way is paid, and goes on."""
@@ -95,6 +95,7 @@ class LLM:
             return self.calls.find(key(sample=sample))
 
         if stored := find(sample):
+            self._begun.add(request.id)
             return stored
         cut = cut_before(find, sample)
         litellm = await asyncio.to_thread(litellm_module)
@@ -118,26 +119,49 @@ class LLM:
             if fault and fault.kind == "budget":
                 raise OutOfBudget(fault.text)
             await self._learn(breaker, call, fault, began)
+        if call.status.heard:
+            self._begun.add(request.id)
         return call
 
-    async def check(self) -> None:
+    async def check(self, asked: int = 0) -> None:
         """Raise UserError for what no call could overcome, without a call of a model.
 
         That is a provider that litellm does not know, a key that is missing, a server of one's own that is not there,
-        and a limit in dollars on a model whose price is not known. A server that answered before is only away.
+        and limits as `check_limits` says. A server that answered before is only away.
         """
         if not self.settings.asked:
             return
         litellm = await asyncio.to_thread(litellm_module)
         for model in self.settings.asked:
             _check_provider(litellm, model, self.settings.api_base)
-            if self._price(litellm, model) is None and self.spending.limit_usd < math.inf:
-                raise UserError(
-                    f"model {model}: its price is not known, so that a budget in dollars would not hold; "
-                    "limit tokens, such as --budget 2Mtok, or set llm.prices"
-                )
+        if not self.spending.calls:
+            self.check_limits(asked)
         if self.settings.api_base and not self.calls.heard():
             await _check_server(self.settings.api_base)
+
+    def check_limits(self, asked: int = 0) -> None:
+        """Raise UserError where a limit in dollars is on a model whose price is not known, and where none of a limit's
+        calls could begin: `asked` are the most tokens that a first question may have."""
+        for model in self.settings.asked:
+            litellm = litellm_module()
+            price = self.settings.prices.get(model) or listed_price(litellm, model)
+            room = self._most_out(litellm, self._room(litellm, model, (), 0))
+            if price is None and self.spending.limit_usd < math.inf:
+                raise UserError(
+                    f"model {model}: its price is not known, so that a budget in dollars would not hold; "
+                    "limit tokens instead, or set llm.prices"
+                )
+            limits = (
+                (self.spending.limit_tokens, asked + room, "tokens"),
+                (self.spending.limit_usd, _dollars(price, asked, room), "dollars"),
+            )
+            for limit, most, unit in limits:
+                if limit < most:
+                    raise UserError(
+                        f"a budget of {limit:,.10g} {unit} does not pay for a first answer of {model}, which may take "
+                        f"{most:,.5g} ({asked:,} tokens asked, {room:,} answered); give more, or limit answers with "
+                        "llm.max_tokens"
+                    )
 
     async def _learn(self, breaker: Breaker, call: Call, fault: Fault | None, began: float) -> None:
         """Put the model aside, or take it back, for what became of a call.
@@ -177,13 +201,16 @@ class LLM:
         for attempt in range(1, attempts + 1):
             try:
                 fault = await self._attempt(litellm, course)
-            except OutOfBudget as error:
-                if attempt == 1:
+            except (OutOfBudget, TooLarge) as error:
+                # What a dialogue has come to counts where no later session will go on with it.
+                ends = self.spending.cell and course.call.request_id in self._begun and not self._finishing
+                if isinstance(error, TooLarge) or ends:
+                    fault = Fault(f"it is too large for the budget: {error}", "size", turned_away=True)
+                    course.call = replace(course.call, error=fault.text)
+                elif attempt == 1:
                     raise
-                fault = Fault(str(error), "budget", turned_away=True)
-            except TooLarge as error:
-                fault = Fault(f"it is too large for the budget: {error}", "size", turned_away=True)
-                course.call = replace(course.call, error=fault.text)
+                else:
+                    fault = Fault(str(error), "budget", turned_away=True)
             if fault is None or fault.kind != "transient" or fault.retry_after_s > LONGEST_RETRY_AFTER_S:
                 break
             if attempt == attempts:
@@ -196,16 +223,16 @@ class LLM:
         """One request to the provider. Raises OutOfBudget and TooLarge before it is made."""
         call = course.call
         price, most_out = self._price(litellm, call.model), self._most_out(litellm, course.room)
-        most_in = sum(most_tokens(content_of(message)) + TOKENS_PER_MESSAGE for message in call.messages)
+        most_in = most_asked(call.messages)
         most_in += most_tokens(json.dumps(described(course.tools))) if course.tools else 0
-        most_usd = _dollars(price, most_in, most_out)
-        async with self._places, self.spending.reserve(call.model, most_in + most_out, most_usd) as room:
+        dollars = partial(_dollars, price)
+        async with self._places, self.spending.reserve(call.model, most_in, most_out, dollars) as room:
             if self._finishing:
                 room.free()
                 raise OutOfBudget("the search has ended")
             with self._paid():
                 if not call.attempts:
-                    await self.calls.announce(call, room.tokens, room.cost_usd)
+                    await self.calls.announce(call, room.most_in, room.tokens, room.cost_usd)
                 return await self._sent(litellm, course, room, most_in, most_out)
 
     async def _sent(
@@ -358,7 +385,7 @@ def _answered(call: Call, answer: _Answer, cost_usd: float) -> Call:
     )  # fmt: skip
 
 
-def _dollars(price: Price | None, tokens_in: int, tokens_out: int) -> float:
+def _dollars(price: Price | None, tokens_in: float, tokens_out: float) -> float:
     return price.cost_usd(tokens_in, tokens_out) if price else 0.0
 
 

@@ -10,9 +10,9 @@ from typing import Any
 from mutators.base import CANNOT_CALL_TOOLS, Call, CallStatus, Client, Message, Request
 from mutators.bench import Tool
 from mutators.llm.calls import CallStore, cache_key
-from mutators.llm.client import LLM, TOKENS_PER_MESSAGE
+from mutators.llm.client import LLM
 from mutators.llm.settings import LlmSettings, is_outside
-from mutators.llm.usage import most_tokens
+from mutators.llm.usage import most_asked
 
 Tasks = set[asyncio.Task[Any]]
 
@@ -52,10 +52,10 @@ class OutsideClient:
             call = replace(call, error=CANNOT_CALL_TOOLS)
             await self._calls.add(call)
             return call
-        most = sum(most_tokens(message["content"]) + TOKENS_PER_MESSAGE for message in messages)
+        most = most_asked(messages)
         answer = self._answers[key] = asyncio.get_running_loop().create_future()
         try:
-            await self._calls.announce(call, most + (self._settings.max_tokens or 0), 0.0)
+            await self._calls.announce(call, most, most + (self._settings.max_tokens or 0), 0.0)
             return await self._awaited(answer)
         finally:
             self._answers.pop(key, None)

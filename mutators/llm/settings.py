@@ -28,7 +28,7 @@ class Price(BaseModel):
     output: float = Field(ge=0, allow_inf_nan=False)
     """Dollars for the answer's tokens, reasoning included."""
 
-    def cost_usd(self, tokens_in: int, tokens_out: int) -> float:
+    def cost_usd(self, tokens_in: float, tokens_out: float) -> float:
         """Dollars for so many tokens."""
         return (tokens_in * self.input + tokens_out * self.output) / 1e6
 

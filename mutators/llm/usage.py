@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from mutators.base import Message
+from mutators.llm.tools import content_of
 
 BYTES_PER_TOKEN = 2
 """The fewest bytes of a token; tokenizers make one of three to four bytes of code and prose, so counts are upper
 bounds."""
 USUAL_BYTES_PER_TOKEN = 4
+TOKENS_PER_MESSAGE = 16
+"""Upper bound of what a message has besides its text."""
 MOST_TOLD = 2**31
 MOST_SAID = 2_000
 """Characters kept of what a provider says."""
@@ -72,6 +77,11 @@ def _usual_tokens(text: str) -> int:
 def most_tokens(text: str) -> int:
     """An upper bound of the tokens of a text."""
     return len(text.encode(errors="surrogatepass")) // BYTES_PER_TOKEN + 1
+
+
+def most_asked(messages: Iterable[Message]) -> int:
+    """An upper bound of the tokens of a conversation."""
+    return sum(most_tokens(content_of(message)) + TOKENS_PER_MESSAGE for message in messages)
 
 
 def plain(said: Any) -> Any:

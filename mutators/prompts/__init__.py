@@ -208,7 +208,7 @@ def _context(
         "profile": profile,
         "tried": tried,
         "params": params,
-        "asks_words": request.kind is Kind.SAY,
+        "asks_words": request.kind is Kind.SAY and not params.get("as_code"),
         "earlier": {name: _earlier(each) for name, each in by_id.items()},
         "context": [_earlier(by_id[name]) for name in request.context],
         "previous": _earlier(previous) if previous else None,

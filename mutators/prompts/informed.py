@@ -51,16 +51,15 @@ class Example:
 _SCORES = "A whole file for another operator, `y[r, c] = sum_d q[r, d] * keys[c, d]`"
 CUTE = "cute"
 """The dialect of prompts that ask for CuTe."""
+HOPPER = Example(
+    "scores",
+    f"{_SCORES} in bf16 on sm_90a: one warp fetches tiles by TMA into a ring of stages that mbarriers guard, "
+    "two warp groups multiply them by wgmma.",
+    "scores.cu",
+    needs="sm_90a",
+)
 EXAMPLES: Mapping[str, tuple[Example, ...]] = {
-    "cuda": (
-        Example(
-            "scores",
-            f"{_SCORES} in bf16 on sm_90a: one warp fetches tiles by TMA into a ring of stages that mbarriers guard, "
-            "two warp groups multiply them by wgmma.",
-            "scores.cu",
-            needs="sm_90a",
-        ),
-    ),
+    "cuda": (HOPPER,),
     "cpu": (
         Example(
             "scores",
@@ -77,6 +76,7 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
             "flight, and rows of any length have a launch.",
             "cute_peaks.cu",
         ),
+        HOPPER,
     ),
 }
 """By target or dialect."""

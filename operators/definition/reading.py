@@ -169,7 +169,8 @@ class _File(_Table):
     """A form of operators/shared, an unfinished operator.toml: what this file says takes its place, tables key by key,
     workloads set by set. Workloads, hidden shapes and costs of a form with other dims are left out."""
     family: str
-    """Family of the operator, for `evo run --family`."""
+    """Family of the operator, for `evo run --family`. Comparisons take operators of one family as related, but for
+    those of the family `own`, which belong to none."""
     formula: str
     """Formula that it computes, for people and language models."""
     dims: Annotated[list[str], Field(min_length=1)]
@@ -217,7 +218,9 @@ def first_problem(error: ValidationError) -> str:
     if problem["type"] == "missing":
         return f"`{where}` is missing"
     message = problem["msg"].removeprefix("Value error, ")
-    return f"`{where}`: {message[0].lower()}{message[1:]}, not {problem['input']!r:.60}"
+    said = f"{message[0].lower()}{message[1:]}"
+    # A complaint about the whole says by itself what it is about.
+    return f"`{where}`: {said}, not {problem['input']!r:.60}" if where else said
 
 
 Made = TypeVar("Made")

@@ -1,152 +1,177 @@
 """Conclusions of the statistics of comparisons where the truth is known: false claims, power, coverage of intervals.
 
-    python -m tests.bench.effects --comparisons 200
+    python -m tests.bench.effects              # three minutes of a processor
+    python -m tests.bench.effects --arms 5 --laws normal families
 
-Each comparison is one of scripted models: an arm's cell draws so many answers, each right or not, each right one with
-a speedup that depends on the operator, on how well the arm suits it, and on luck; its winner is the best, or naive, and
-is measured anew with an error. `equal`: no arm is better than the reference. `better`: one of the arms is. `planned`:
-its advantage is what the plan says is seen at 80 % power. The true effect is that of THOUSANDS of operators.
-Prints JSON, shares with 95 % intervals (Wilson).
+Each comparison has an arm beside the reference; a cell's winner is as fast as its operator is easy, as its arm suits
+the operator, and as luck has it from seed to seed. Arms suit operators by one of the laws LAWS, each of mean 0:
+`normal`; `t2.2`, whose variance is barely finite; `pareto` and `skewed`, where most operators lose a little and few win
+much; `families`, where operators of a family are alike. `nothing` has winners in one operator alone. Where an arm is
+better, it is so by `--advantage` at every operator besides. Prints a table: of arms of equal means the share that is
+called faster or slower (`false`; of several arms that of any), and the share where that is false of most operators too
+(`of most`), as it need not be where a law has no symmetry; the share called equal; the coverage of intervals of mean
+and median; the power; and the share of all verdicts that their own interval contradicts.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import stats
 
-from evo.compare.inference import Effect, Outcome, Spread, Verdict, detectable, effects, spread
+from evo.compare.inference import Effect, Outcome, Verdict, effects
 
 REFERENCE = "reference"
-THOUSANDS = 4000
+LAWS = ("normal", "t2.2", "pareto", "skewed", "families", "nothing")
+TAIL = 2.5
+"""Exponent of the Pareto law."""
+RARE = 0.1
+"""Share of operators of the law `skewed` at which the arm wins."""
+FAMILIES = {8: 6, 20: 7, 50: 9}
+"""Families of so many operators, in the law `families`."""
 
 
 @dataclass(frozen=True)
 class World:
-    """Scripted models and the comparison that they are in; speedups as logarithms."""
+    """One comparison of scripted arms; speedups as logarithms."""
 
     operators: int = 12
-    tasks: int = 1
     seeds: int = 3
-    arms: int = 3
+    law: str = "normal"
+    families: int = 0
+    """Number of families of operators, all of about one size; 0: each operator is one by itself."""
+    arms: int = 1
     """Arms beside the reference; only the first of them may be better."""
     advantage: float = 0.0
-    answers: int = 8
-    right: float = 0.3
-    """Share of answers that are right."""
-    operator_sd: float = 0.5
     suits_sd: float = 0.15
-    """Standard deviation of an arm's effect from operator to operator, beside the advantage."""
-    answer_sd: float = 0.3
+    """Standard deviation of an arm's effect from operator to operator, beside the advantage; that of `pareto` and
+    `t2.2` is the deviation of the same law scaled."""
+    seed_sd: float = 0.1
     error_sd: float = 0.01
+
+    @property
+    def family_of(self) -> Mapping[str, str]:
+        """The family of every operator."""
+        return {_name(n): f"family{n % self.families if self.families else n}" for n in range(self.operators)}
+
+    @property
+    def median(self) -> float:
+        """The median over operators of what is seen of an arm that is not better."""
+        if self.law not in ("pareto", "skewed"):
+            return 0.0
+        rng, count = np.random.default_rng(0), 100_001
+        noise = math.sqrt(2 * (self.seed_sd**2 + self.error_sd**2) / self.seeds) * rng.standard_normal(count)
+        return float(np.median(self._suits(count, rng) + noise))
 
     def outcomes(self, rng: np.random.Generator) -> list[Outcome]:
         """One comparison."""
-        return [outcome for number in range(self.operators) for outcome in self._operator(number, rng)]
-
-    def _operator(self, number: int, rng: np.random.Generator) -> Iterator[Outcome]:
-        ease = 0.2 + self.operator_sd * rng.standard_normal()
+        found = []
         for arm in range(-1, self.arms):
-            suits = ease + self.suits_sd * rng.standard_normal() + (self.advantage if arm == 0 else 0.0)
-            for task in range(self.tasks):
-                for seed in range(self.seeds):
-                    answers = suits + self.answer_sd * rng.standard_normal(self.answers)
-                    right = answers[rng.random(self.answers) < self.right]
-                    yield self._judged(f"arm{arm}" if arm >= 0 else REFERENCE, number, task, seed, right, rng)
+            suits = self._suits(self.operators, rng) if arm >= 0 else np.zeros(self.operators)
+            level = 1.0 + suits + (self.advantage if arm == 0 else 0.0)
+            noise = math.hypot(self.seed_sd, self.error_sd) * rng.standard_normal((self.operators, self.seeds))
+            for operator, row in enumerate((level[:, None] + noise).tolist()):
+                for seed, value in enumerate(row):
+                    found.append(self._cell(f"arm{arm}" if arm >= 0 else REFERENCE, operator, seed, value))
+        return found
 
-    def _judged(
-        self, arm: str, operator: int, task: int, seed: int, right: np.ndarray, rng: np.random.Generator
-    ) -> Outcome:
-        cell = Outcome(arm, f"operator{operator:04}", f"task{operator:04}.{task}", seed)
-        if not len(right) or right.max() <= 0:  # it failed, or naive itself is the winner
+    def _cell(self, arm: str, operator: int, seed: int, value: float) -> Outcome:
+        cell = Outcome(arm, _name(operator), f"{_name(operator)}/fp32/cpu", seed)
+        if self.law == "nothing" and operator:
             return cell
-        measured = float(right.max() + self.error_sd * rng.standard_normal())
-        return replace(cell, correct=True, log_speedup=measured, log_speedup_se=self.error_sd)
+        return replace(cell, has_winner=True, log_speedup=value, log_speedup_se=self.error_sd)
 
-    def truth(self, rng: np.random.Generator) -> tuple[list[float], Spread]:
-        """The true effect of every arm, and how much cells of the first one and the reference vary."""
-        large = replace(self, operators=THOUSANDS).outcomes(rng)
-        found = {arm: [one.log_speedup for one in large if one.arm == arm] for arm in {one.arm for one in large}}
-        known = spread([one for one in large if one.arm in (REFERENCE, "arm0")], REFERENCE)
-        assert known
-        return [float(np.mean(found[f"arm{n}"]) - np.mean(found[REFERENCE])) for n in range(self.arms)], known
+    def _suits(self, count: int, rng: np.random.Generator) -> np.ndarray:
+        """The effects of an arm at this many operators."""
+        match self.law:
+            case "t2.2":
+                return self.suits_sd * rng.standard_t(2.2, count)
+            case "pareto":
+                return self.suits_sd * (rng.pareto(TAIL, count) - 1 / (TAIL - 1))
+            case "skewed":
+                return self.suits_sd * np.where(rng.random(count) < RARE, (1 - RARE) / RARE, -1.0)
+            case "families":
+                shared = rng.standard_normal(count)[np.arange(count) % self.families]
+                return self.suits_sd * (0.95 * shared + 0.3 * rng.standard_normal(count))
+        return self.suits_sd * rng.standard_normal(count)
+
+
+def _name(operator: int) -> str:
+    return f"operator{operator:04}"
 
 
 def simulated(world: World, count: int, difference: float, rng: np.random.Generator) -> Iterator[list[Effect]]:
     """The conclusions of each of this many comparisons on its arms, in their order."""
     for _ in range(count):
-        yield sorted(effects(world.outcomes(rng), REFERENCE, difference, rng), key=lambda effect: effect.arm)
+        found = effects(world.outcomes(rng), REFERENCE, difference, world.family_of)
+        yield sorted(found, key=lambda effect: effect.arm)
 
 
-def summary(world: World, count: int, difference: float, seed: int) -> dict[str, object]:
-    """The conclusions of this many comparisons, beside the truth."""
-    rng = np.random.default_rng(seed)
-    truth, known = world.truth(rng)
-    truth = [truth[0] if world.advantage else 0.0, *(0.0 for _ in truth[1:])]
-    found = list(simulated(world, count, difference, rng))
-    nulls = [arms[1:] if world.advantage else arms for arms in found]
-    first = [arms[0] for arms in found]
-    inside = [each.low <= true <= each.high for arms in found for each, true in zip(arms, truth, strict=True)]
-    sd = known.of_operator(world.tasks, world.seeds)
-    return {
-        "comparisons": count,
-        "true_effect": round(math.expm1(truth[0]), 4),
-        "planned_detectable": round(math.expm1(detectable(sd, world.operators, world.arms)), 4),
-        "median_detectable": round(math.expm1(float(np.median([each.detectable for each in first]))), 4),
-        "told_first_from_reference": share([_is_told(each) for each in first]),
-        "told_first_wrongly": share([each.verdict is Verdict.SLOWER for each in first]),
-        "any_false_claim": share([any(map(_is_told, arms)) for arms in nulls]),
-        "called_equal": share([each.verdict is Verdict.EQUAL for arms in found for each in arms]),
-        "interval_holds_truth": share(inside),
-        "median_half_width": round(math.expm1(float(np.median([(e.high - e.low) / 2 for e in first]))), 4),
-    }
+def share(hits: Sequence[bool]) -> float:
+    """The share of hits; NaN of none."""
+    return sum(hits) / len(hits) if hits else math.nan
 
 
-def share(hits: Sequence[bool]) -> dict[str, object]:
-    """The share of hits, with its 95 % interval."""
-    low, high = stats.binomtest(sum(hits), len(hits)).proportion_ci(method="wilson")
-    return {"of": len(hits), "share": round(sum(hits) / len(hits), 4), "share_95": [round(low, 4), round(high, 4)]}
-
-
-def worlds(base: World, seed: int) -> dict[str, World]:
-    """Those of the bench."""
-    rng = np.random.default_rng(seed)
-    planned = replace(base, advantage=math.log(1.5))
-    for _ in range(4):  # failures and the naive kernel take a part of an advantage
-        (truth, *_), known = planned.truth(rng)
-        wanted = detectable(known.of_operator(base.tasks, base.seeds), base.operators, base.arms)
-        planned = replace(planned, advantage=planned.advantage * wanted / truth)
-    return {
-        "equal": base,
-        "better": replace(base, advantage=math.log(1.5)),
-        "planned": planned,
-    }
-
-
-def _is_told(effect: Effect) -> bool:
+def is_told(effect: Effect) -> bool:
+    """Whether an arm is called faster or slower."""
     return effect.verdict in (Verdict.FASTER, Verdict.SLOWER)
 
 
+def contradicted(effect: Effect) -> bool:
+    """Whether its interval says another thing than its verdict."""
+    return is_told(effect) and effect.low <= 0 <= effect.high
+
+
+def row(world: World, count: int, difference: float, advantage: float, seed: int) -> dict[str, float]:
+    """The figures of one world, of equal arms and of one that is better."""
+    rng = np.random.default_rng(seed)
+    alike = [*simulated(world, count, difference, rng)]
+    equal = [arms[0] for arms in alike]
+    better = [arms[0] for arms in simulated(replace(world, advantage=advantage), count, difference, rng)]
+    median = world.median
+    told = [effect for effect in (*equal, *better) if is_told(effect)]
+    of_most = [is_told(e) and (not median or (e.log_ratio > 0) != (median > 0)) for e in equal]
+    return {
+        "false": share([any(map(is_told, arms)) for arms in alike]),
+        "of most": share(of_most),
+        "equal": share([e.verdict is Verdict.EQUAL for e in equal]),
+        "covers": share([e.low <= 0 <= e.high for e in equal]),
+        "median": share([e.median_low <= median <= e.median_high for e in equal]),
+        "power": share([e.verdict is Verdict.FASTER for e in better]),
+        "contra": share([contradicted(e) for e in told]),
+    }
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--comparisons", type=int, default=200, help="of each world")
-    parser.add_argument("--operators", type=int, default=World.operators)
-    parser.add_argument("--tasks", type=int, default=World.tasks, help="of each operator")
-    parser.add_argument("--seeds", type=int, default=World.seeds)
-    parser.add_argument("--arms", type=int, default=World.arms, help="beside the reference")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--comparisons", type=int, default=400, help="of each law, size and truth")
+    parser.add_argument("--operators", type=int, nargs="+", default=[8, 20, 50])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[2, 3])
+    parser.add_argument("--arms", type=int, default=1, help="beside the reference")
+    parser.add_argument("--laws", nargs="+", default=LAWS, choices=LAWS)
+    parser.add_argument("--advantage", type=float, default=0.2, help="as a share")
     parser.add_argument("--difference", type=float, default=0.1, help="the registered one")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    base = World(given.operators, given.tasks, given.seeds, given.arms)
-    found: dict[str, object] = {"operators": base.operators, "seeds": base.seeds, "arms": base.arms}
-    for name, world in worlds(base, given.seed).items():
-        found[name] = summary(world, given.comparisons, given.difference, given.seed)
-    print(json.dumps(found, indent=1))
+    began, head = time.monotonic(), ""
+    for law in given.laws:
+        for operators in given.operators:
+            for seeds in given.seeds:
+                families = FAMILIES.get(operators, 6) if law == "families" else 0
+                world = World(operators, seeds, law, families, given.arms)
+                found = row(world, given.comparisons, given.difference, math.log1p(given.advantage), given.seed)
+                if not head:
+                    head = "law       operators seeds " + " ".join(f"{name:>8}" for name in found)
+                    print(head)
+                print(
+                    f"{law:9} {operators:9} {seeds:5} " + " ".join(f"{100 * x:7.1f}%" for x in found.values()),
+                    flush=True,
+                )
+    print(f"{given.comparisons} comparisons of each, {time.monotonic() - began:.0f} s")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 
 Tokens are counted as OpenAI's models count them, for the prompts that are kept as golden files; other providers'
 differ by a tenth or so. Blocks are what stands below a heading; sources of kernels are counted apart from all others.
+`roles` has the same for every role of the published loops, about one kernel of `softmax` on cuda.
 Then a task is told of so many individuals, two thirds of them correct kernels of models, and prompts are built for
 questions about the latest of them: `brief_us` is what the driver's loop spends on one as it asks, `prompt_us` what it
 takes to fill the templates, both in CPU time. Prints JSON.
@@ -16,7 +17,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from statistics import median
 
 from evo.individual import Individual
@@ -25,7 +26,7 @@ from fitness.evaluation import Evaluation, Level, Status, Timing
 from mutators.base import Kind, Parent, Request
 from mutators.briefing import Briefing, Winner
 from mutators.llm.library import litellm_module
-from mutators.prompts import conversation
+from mutators.prompts import FOLDER, conversation
 from operators.catalog import load
 from operators.definition.spec import Operator, Task
 from operators.kernel import Kernel
@@ -46,8 +47,6 @@ def blocks(text: str) -> Iterator[tuple[str, str]]:
 
 def tokens() -> dict[str, dict[str, dict[str, int]]]:
     """By case and message, the tokens of every block."""
-    litellm = litellm_module()
-    count: Callable[[str], int] = lambda text: litellm.token_counter(model="gpt-4", text=text) if text else 0  # noqa: E731
     found: dict[str, dict[str, dict[str, int]]] = {}
     for case in cases.CASES:
         said = found["/".join(case)] = {}
@@ -55,6 +54,37 @@ def tokens() -> dict[str, dict[str, dict[str, int]]]:
             table = {name: count(text) for name, text in blocks(message["content"])}
             said[message["role"]] = {"all": sum(table.values())} | table
     return found
+
+
+WORDS = ("planner", "diagnoser", "judge")
+"""Beginnings of the templates of roles that write words."""
+
+
+def roles() -> dict[str, dict[str, dict[str, int]]]:
+    """By role of a published loop and message, the tokens of every block."""
+    operator, task = load("softmax"), Task("softmax", "fp32", "cuda")
+    kernel = cases.kernels(operator, "cuda")[0]
+    known = cases.briefing(operator, task)
+    profile = [f"metric {number}: {number}.5 %" for number in range(24)]
+    evaluation = cases.verdict(kernel, task, 0.7, known.parents[kernel.id])
+    parent = Parent(kernel, evaluation, profile=profile, briefing=known)
+    found: dict[str, dict[str, dict[str, int]]] = {}
+    for path in sorted(FOLDER.glob("*/*.md.j2")):
+        template = f"{path.parent.name}/{path.name.partition('.')[0]}"
+        kind = Kind.SAY if path.name.startswith(WORDS) else Kind.CHILD
+        params = {"workload_set": cases.SETS["cuda"]}
+        params |= {"dialect": "cute", "form": "lines"} if template.startswith("cutegen") else {}
+        request = Request(task, 7, "rewrite", (kernel.id,), 1, params, kind=kind, template=template)
+        said = found[template] = {}
+        for message in conversation("rewrite", request, (parent,), operator):
+            table = {name: count(text) for name, text in blocks(str(message["content"]))}
+            said[message["role"]] = {"all": sum(table.values())} | table
+    return found
+
+
+def count(text: str) -> int:
+    """The tokens of a text."""
+    return int(litellm_module().token_counter(model="gpt-4", text=text)) if text else 0
 
 
 def judged(kernel: Kernel, task: Task, workloads: list[str], number: int) -> Evaluation:
@@ -130,7 +160,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--individuals", type=int, nargs="+", default=[100, 10_000])
     options = parser.parse_args()
-    print(json.dumps({"tokens": tokens(), "build": [build_times(count) for count in options.individuals]}, indent=1))
+    print(
+        json.dumps(
+            {"tokens": tokens(), "roles": roles(), "build": [build_times(count) for count in options.individuals]},
+            indent=1,
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -81,11 +81,15 @@ def comparison(url: str = "", **changes: Any) -> Comparison:
 
 
 def run(
-    runs: Path, made: Comparison, *, stop_when: Callable[[Running], bool] = lambda _: False
+    runs: Path,
+    made: Comparison,
+    *,
+    stop_when: Callable[[Running], bool] = lambda _: False,
+    backend: ScriptedBackend | None = None,
 ) -> tuple[Path, Running, ScriptedBackend]:
     """One session of a comparison."""
     folder, cells = prepare(made, runs)
-    backend = ScriptedBackend()
+    backend = backend or ScriptedBackend()
     return folder, run_on(backend, folder, made, cells, lambda _: None, stop_when=stop_when), backend
 
 

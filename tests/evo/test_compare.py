@@ -18,17 +18,24 @@ import pytest
 
 from evo import rows
 from evo.cli.commands import main
-from evo.compare.cells import CellResult, Standing, cell_results, curves_table, results_table, standing
+from evo.compare.cells import CellResult, Standing, cell_results, curves_table, results_table, standing, stored
 from evo.compare.config import Cell, Comparison, read_comparison
 from evo.compare.leaks import hermetic
+from evo.compare.record import faults, lines
 from evo.compare.running import Running, prepare
-from evo.config import read_config
+from evo.config import RunConfig, read_config
 from evo.outside.questions import ComparisonDesk, comparison_questions
 from evo.replay import replay
 from evo.store import Store, query
+from evo.workers.testing import InlinePool
+from evo.workers.worker import RunContext
+from fitness.evaluation import Rejection, Status
+from fitness.judging.base import Checked, Fitness
 from operators.catalog import load
+from operators.definition.spec import Task
 from operators.errors import UserError
-from tests.evo.comparisons import ScriptedBackend, answer, comparison, run, serving
+from tests.evo.comparisons import ScriptedBackend, ScriptedPool, Stages, answer, comparison, run, serving
+from tests.evo.model_runs import FENCE, another, source_in
 from tests.evo.outside_runs import answer as outside_answer
 from tests.evo.twins import AXPB
 from tests.mutators.llm_server import LlmServer, Reply
@@ -46,6 +53,23 @@ TIMED = {
     "llm_calls": ("created_at", "call_id", "latency_s"),
 }  # fmt: skip
 """Columns of each table that hold times, or names that are drawn anew."""
+
+
+class FailingChecks(ScriptedBackend):
+    """Devices on which no draft passes a check."""
+
+    def pool(self, config: RunConfig, folder: Path) -> ScriptedPool:
+        class Failing(Stages):
+            def __missing__(self, task: Task) -> Fitness:
+                made = super().__missing__(task)
+                made.spot_check = lambda kernel: Checked(Rejection(Status.WRONG, "scripted"))  # type: ignore[method-assign]
+                return made
+
+        class Pool(ScriptedPool):
+            def for_run(self, context: RunContext) -> InlinePool:
+                return InlinePool(Failing(dict(context.operators)))
+
+        return Pool()
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +126,44 @@ def test_interruptions_at_ten_points_change_nothing_but_time(
         expected, found = content(folder / cell.name), content(interrupted / cell.name)
         for table in TIMED:
             assert found[table] == expected[table], (cell.name, table)
+
+
+def test_arms_whose_calls_cost_more_spend_the_same_budget(tmp_path: Path) -> None:
+    """Prompts of a conversation grow, those of samples do not: refine spent 66-74 % where others spent 76-81 %."""
+    arms: dict[str, Any] = {"refine": {"settings": {"n": 1000}}, "best_of_n": {"settings": {"n": 1000}}}
+    with serving() as server:
+        made = comparison(server.url, arms=arms, budget={"tokens": 30_000})
+        folder, _, _ = run(tmp_path, made)
+    for result in cell_results(folder):
+        assert result.spent == result.used.tokens / 30_000 and 0.95 < result.spent < 1.1, result.reason
+
+
+def test_a_dialogue_that_the_budget_ends_hands_in_its_draft(tmp_path: Path) -> None:
+    """Arms with long dialogues lost the tokens of the last one."""
+
+    def mends(request: Mapping[str, Any], number: int) -> Reply:
+        """One answer whose draft is at fault after the other."""
+        source = source_in(request["messages"][1]["content"])
+        return Reply(f"CHANGE: idea {number}\n\n{FENCE}{source}\n{another(str(number))}\n```\n{'word ' * 3000}")
+
+    with serving(mends) as server:
+        arms: dict[str, Any] = {"best_of_n": {"settings": {"n": 1000, "drafts": "check"}}}
+        made = comparison(server.url, arms=arms, budget={"tokens": 30_000})
+        backend = FailingChecks()
+        folder, running, _ = run(tmp_path, made, backend=backend)
+    (cell,) = running.cells
+    asked = query(folder / cell.name, "select r.request_id, count(c.call_id) as calls, any_value(t.status) as status "
+                  "from asks r join llm_calls c using (request_id) left join tells t using (request_id) "
+                  "where c.status = 'answered' group by all order by min(c.created_at)").to_pylist()  # fmt: skip
+    assert asked[-1]["calls"] < 4 and asked[-1]["status"], "its last dialogue was cut short, and told"
+
+
+def test_profiles_are_taken_and_charged_where_a_recipe_has_them(
+    whole: tuple[Path, Running, ScriptedBackend],
+) -> None:
+    """They were most of the seconds of `best_of_n`, whose recipe has no profiler."""
+    taken = {cell.arm: query(whole[0] / cell.name, "from profiles").num_rows for cell in whole[1].cells}
+    assert taken["best_of_n+tune"] == taken["random+tune"] == 0 < taken["refine"]
 
 
 def test_every_cell_has_the_same_budget_counted_the_same_way(results: dict[str, CellResult]) -> None:
@@ -191,7 +253,7 @@ def test_no_arm_pays_for_lost_answers_and_they_are_shown(tmp_path: Path) -> None
     (result,) = cell_results(folder)
     assert result.standing is Standing.DONE and "tokens are spent" in result.reason
     assert result.used.lost_tokens > limit
-    assert limit / 2 < result.used.tokens <= limit
+    assert 0.95 < result.spent == result.used.tokens / limit < 1.1
 
 
 @pytest.mark.slow
@@ -234,6 +296,101 @@ def test_cells_are_hermetic_and_a_leak_is_found(whole: tuple[Path, Running, Scri
     assert cells["random+tune"].name in found[cells["best_of_n+tune"].name]
 
 
+@pytest.fixture(scope="module")
+def short(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Comparison]:
+    """Two cells that are done."""
+    made = comparison(arms={"random": {"models": []}, "tune_only": {"models": []}}, budget={"evaluations": 2})
+    return run(tmp_path_factory.mktemp("short"), made)[0], made
+
+
+def test_every_cell_holds_the_seal_of_what_the_comparison_was_begun_with(short: tuple[Path, Comparison]) -> None:
+    folder, made = short
+    begun = stored(folder)
+    assert faults(folder, begun) == []
+    for cell in begun.cells():
+        (row,) = query(folder / cell.name, "select config_json from runs").to_pylist()
+        assert json.loads(row["config_json"])["cell"]["registration"] == begun.digest
+    assert sorted(line["kind"] for line in lines(folder)) == ["begun", "begun", "done", "done"]
+    again = begun.model_copy(update={"config": made.model_copy(update={"at_once": 7})})
+    other = begun.model_copy(update={"config": made.model_copy(update={"difference": 0.2})})
+    kin = begun.model_copy(update={"families": {"softmax": "softmax"}})
+    assert again.digest == begun.digest and len({begun.digest, other.digest, kin.digest}) == 3
+
+
+def test_what_was_registered_cannot_be_changed_in_silence(short: tuple[Path, Comparison], tmp_path: Path) -> None:
+    folder, made = Path(shutil.copytree(short[0], tmp_path / short[0].name)), short[1]
+    text = (folder / "comparison.json").read_text()
+    assert '"primary": null' in text and '"difference": 0.1' in text
+    (folder / "comparison.json").write_text(text.replace('"primary": null', '"primary": []'))
+    (told, *rest) = faults(folder, stored(folder))
+    assert told.startswith("the registration was changed: 2 of its cells are of ")
+    assert len(rest) == 2 and all("was begun under another registration" in each for each in rest)
+    with pytest.raises(UserError, match="the registration was changed") as raised:
+        run(tmp_path, made.model_copy(update={"primary": []}))
+    assert "\n" not in str(raised.value)
+
+
+def test_a_cell_that_was_deleted_changed_or_brought_from_elsewhere_is_told(
+    short: tuple[Path, Comparison], tmp_path: Path
+) -> None:
+    folder, made = Path(shutil.copytree(short[0], tmp_path / short[0].name)), short[1]
+    first, second = sorted(folder.glob("*-softmax-*"))
+    shutil.rmtree(first)
+    assert faults(folder, stored(folder)) == [f"cell {first.name} was begun, and is gone"]
+    run(tmp_path, made)
+    (again,) = faults(folder, stored(folder))
+    assert again == f"cell {first.name} was begun 2 times: what it had found before was removed"
+    with duckdb.connect(str(second / "evo.duckdb")) as connection:
+        connection.sql("update evaluations set log_speedup = log_speedup + 1")
+    assert f"cell {second.name} was changed after its end" in faults(folder, stored(folder))
+    record = (folder / "record.jsonl").read_text().splitlines(keepends=True)
+    (folder / "record.jsonl").write_text("".join(record[1:]))
+    assert "record.jsonl was changed: its lines do not follow from each other" in faults(folder, stored(folder))
+    (folder / "record.jsonl").unlink()
+    assert set(faults(folder, stored(folder))) == {
+        f"cell {each.name} is not in record.jsonl: it was not begun here" for each in (first, second)
+    }
+
+
+def leak(folder: Path, cell: Cell, text: str, answer: str) -> None:
+    """Have the first question of a cell show a text, and its answer hand in what it says."""
+    with duckdb.connect(str(folder / cell.name / "evo.duckdb")) as connection:
+        told = rows.messages_json([{"role": "user", "content": text}])
+        connection.execute(
+            "update llm_calls set messages_json = ?, answer = ? where rowid = (select min(rowid) from llm_calls)",
+            (told, answer),
+        )
+
+
+def test_a_leaked_kernel_that_the_model_copies_is_a_leak_all_the_same(
+    whole: tuple[Path, Running, ScriptedBackend], tmp_path: Path
+) -> None:
+    leaky = Path(shutil.copytree(whole[0], tmp_path / whole[0].name))
+    (refine,) = (cell for cell in whole[1].cells if cell.arm == "refine")
+    champion = next((load("softmax").folder / "champions").glob("*.cu")).read_text()
+    leak(leaky, refine, f"Another one wrote:\n{champion}", f"CHANGE: as they did\n\n```cpp\n{champion}```")
+    (found,) = hermetic(leaky).leaks
+    assert found.run == refine.name and "softmax/champions/" in found.what
+
+
+@pytest.mark.parametrize("take", [slice(0, 1), slice(0, 2), None], ids=["one line", "two lines", "short lines"])
+def test_a_leak_of_few_lines_or_of_short_ones_is_found(
+    whole: tuple[Path, Running, ScriptedBackend], tmp_path: Path, take: slice | None
+) -> None:
+    leaky = Path(shutil.copytree(whole[0], tmp_path / whole[0].name))
+    cells = {cell.arm: cell for cell in whole[1].cells}
+    trick = [f"acc{n} += v[{n}];" for n in range(6)]
+    lines = [f"    float held_back_{n} = __shfl_xor_sync(0xffffffffu, total, {n});" for n in range(2)]
+    with Store(leaky / cells["islands"].name, create=False) as store:
+        row = store.rows("from kernels limit 1").to_pylist()[0]
+        source = "\n".join((row["source"], *lines, *trick))
+        store.commit({"kernels": [row | {"kernel_id": "other", "source": source}]}).result()
+    shown = trick[1:4] if take is None else lines[take]
+    leak(leaky, cells["refine"], "It helps to write\n> " + "\n> ".join(shown) + "\nNow go on.", "no")
+    (found,) = hermetic(leaky).leaks
+    assert found.run == cells["refine"].name and cells["islands"].name in found.what
+
+
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.toml")), ids=lambda path: path.stem)
 def test_configurations_that_are_shipped_can_be_begun(path: Path) -> None:
     if "operators" in (raw := tomllib.loads(path.read_text())) and "arms" not in raw:
@@ -273,7 +430,8 @@ def test_the_command_plans_runs_shows_and_refuses(
     code, out, err = evo("--json")
     assert code == 0, err
     shown = json.loads(out)
-    assert "check hermetic: passed" in err
+    assert "check hermetic: passed" in err and "check record: passed; registration " in err
+    assert shown["registration"] and not shown["faults"]
     assert [(cell["arm"], cell["standing"], cell["evaluations"]) for cell in shown["cells"]] == [
         (cell["arm"], "done", 2) for cell in shown["cells"]
     ]
@@ -283,8 +441,64 @@ def test_the_command_plans_runs_shows_and_refuses(
     assert code == 0 and "tune_only" in out and "2 of 2 cells judged anew" in out and "no verdict: tune_only" in out
     code, _, err = evo("--set", "budget.evaluations=3")
     assert code == 2 and "budget.evaluations was 2.0, is 3.0" in err
+    shutil.rmtree(next((tmp_path / "compare-tiny").glob("random-*")))
+    code, _, err = evo("--show")
+    assert code == 1 and "check record: FAILED" in err and "was begun, and is gone" in err
     code, _, err = evo("--set", "arms.random.settings.stepz=3", "--dry-run")
     assert code == 2 and "arm random" in err and "stepz" in err
+
+
+REFUSED = [
+    ({"primary": ["nope"]}, "primary: nope is no arm beside refine; there are best_of_n"),
+    ({"budget": {"tokens": 4000}}, "a budget of 4,000 tokens does not pay for a first answer of openai/gpt-5"),
+    ({"budget": {"cost_usd": 0.01}}, "a budget of 0.01 dollars does not pay for a first answer of openai/gpt-5"),
+    (
+        {"budget": {"cost_usd": 1}, "llm": {"models": ["openai/none"]}},
+        "model openai/none: its price is not known, so that a budget in dollars would not hold; limit tokens instead",
+    ),
+]
+
+
+@pytest.mark.parametrize("changes, words", REFUSED, ids=["primary", "few_tokens", "few_dollars", "no_price"])
+def test_what_cannot_be_concluded_or_paid_is_refused_before_it_begins_in_one_line(
+    changes: Mapping[str, Any],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    made = {
+        "operators": ["softmax"], "targets": ["cuda"], "seeds": [1], "budget": {"tokens": 300_000},
+        "llm": {"models": ["openai/gpt-5"]}, "arms": {"refine": {}, "best_of_n": {}},
+    } | changes  # fmt: skip
+    path = tmp_path / "small.json"
+    lines = [f"{key} = {_toml(value)}" for key, value in made.items()]
+    path.write_text("\n".join(lines))
+    monkeypatch.setattr("sys.argv", ["evo", "compare", str(path), "--runs", str(tmp_path), "--dry-run"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr().err.strip()
+    assert ended.value.code == 2 and words in said and "\n" not in said and len(said) < 400
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{key} = {_toml(inner)}' for key, inner in value.items())} }}"
+    return json.dumps(value)
+
+
+def test_a_comparison_of_a_gpu_is_planned_without_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def none() -> None:
+        raise UserError("no CUDA device can be used here")
+
+    monkeypatch.setattr("fitness.cuda.running.driver.device_facts", none)
+    monkeypatch.setattr("sys.argv", ["evo", "compare", str(CONFIGS / "small.toml"), "--dry-run"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr()
+    assert not ended.value.code and "US dollars at most" in said.out, said.err
 
 
 @pytest.mark.slow

@@ -51,8 +51,8 @@ from tests.evo.test_cli import evo
 from tests.evo.test_judgement import Judging
 from tests.mutators.llm_server import Reply
 
-OPERATORS = ["elu", "relu", "selu", "sigmoid", "leaky_relu", "gelu"]
-"""Six: as many as one arm beside the reference needs to be told from it."""
+OPERATORS = ["softmax", "mse_loss", "dot_product", "matrix_copy", "prefix_sum", "gelu"]
+"""Operators of six families: as many as one arm beside the reference needs to be told from it."""
 HOSTILE = '</code></pre></script><script>document.title = "pwned"</script><img src=x onerror=alert(1)> | `@all`'
 
 
@@ -100,7 +100,7 @@ class Judged:
         self.seen.add(kernel.id)
         if HOSTILE in kernel.source:
             return Status.WRONG if name == "gelu" else 1.0 + 0.01 * len(name)
-        return Status.WRONG if name == "selu" and again else -0.1 - 0.01 * len(name)
+        return Status.WRONG if name == "mse_loss" and again else -0.1 - 0.01 * len(name)
 
 
 def asked(folder: Path, command: str) -> str:
@@ -151,7 +151,7 @@ def test_a_printed_command_can_be_given_to_a_shell_as_it_is(reported: Reported) 
     done = subprocess.run(["bash", "-c", f"{evo}\n{command}"], capture_output=True, text=True, check=True)
     (row,) = json.loads(done.stdout)
     (shown,) = table_of(reported, "Arms beside random").values("query")
-    assert {name: row[name] for name in shown} == shown
+    assert all(same(row[name], value) for name, value in shown.items())
 
 
 @pytest.mark.slow
@@ -161,17 +161,20 @@ def test_statistics_are_what_the_program_below_them_works_out_and_what_the_compa
     beside, arms, line = (
         table_of(reported, name) for name in ("Arms beside", "Arms by themselves", "Best so far by evaluations")
     )
-    known = conclusions(stored(reported.folder).config, judged_cells(reported.folder))
+    known = conclusions(stored(reported.folder), judged_cells(reported.folder))
     assert beside.commands[1] == arms.commands[1] and executed(arms.commands[1])["found"] == known
     (effect,), (row,) = known.effects, beside.both()
-    assert row["verdict"] == str(effect.verdict) == "faster" and row["p_holm"] == effect.p_holm == 2 / 2**6
-    logs = (effect.log_ratio, effect.low, effect.high, effect.detectable)
-    assert [row[name] for name in ("ratio", "low", "high", "seen_from")] == close(map(math.exp, logs))
+    assert row["verdict"] == str(effect.verdict) == "faster" and row["p"] == effect.p == 2 / 2**6
+    logs = (effect.log_ratio, effect.searched, effect.low, effect.high, effect.detectable)
+    assert [row[name] for name in ("ratio", "searched", "low", "high", "seen_from")] == close(map(math.exp, logs))
+    logs = (effect.median, effect.median_low, effect.median_high)
+    assert [row[name] for name in ("median", "median_low", "median_high")] == close(map(math.exp, logs))
+    assert (row["families"], row["found"], row["pairs"]) == (effect.families, effect.found, effect.pairs)
     summaries = {summary.arm: summary for summary in known.summaries}
     for row in arms.both():
         one = summaries[row["arm"]]
-        assert [row[name] for name in ("speedup", "low", "high", "median", "correct", "score")] == close(
-            [one.geometric_mean, one.low, one.high, one.median, one.correct, one.score]
+        assert [row[name] for name in ("speedup", "low", "high", "median", "with_winner", "score")] == close(
+            [one.geometric_mean, one.low, one.high, one.median, one.with_winner, one.score]
         )
         assert [row[f"above_{factor}"] for factor in one.above] == close(one.above.values())
         assert [row[f"fast_{tau}"] for tau in one.fast] == close(one.fast.values())
@@ -246,7 +249,7 @@ def test_markdown_and_parquet_have_the_same_numbers(reported: Reported) -> None:
     assert all(row["over_library"] and row["library_us"] == pytest.approx(500) for row in measured)
     refuted = [row for row in winners if row["verdict"] == "wrong"]
     assert {(row["task"].partition("/")[0], row["cells"], row["speedup"]) for row in refuted} == {
-        ("gelu", "loop s1", None), ("selu", "random s1", None),
+        ("gelu", "loop s1", None), ("mse_loss", "random s1", None),
     }  # fmt: skip
     beside = [row for row in measured if row["over_fastest"]]
     assert beside and all(row["cells"] == "random s1" and row["over_fastest"] < 1 for row in beside)
@@ -257,12 +260,19 @@ def test_a_comparison_that_says_little_says_so(reported: Reported) -> None:
     seen = reported.seen
     assert not [*notices(seen)]
     (effect,) = seen.found.effects
-    still = replace(effect, verdict=Verdict.OPEN, p_holm=0.3, detectable=math.log(1.5), high=math.inf, low=-math.inf)
-    assert "not concluded, p = 0.3 after Holm; a difference of 50 % would have been seen" in verdict(still)
-    few = replace(seen, found=replace(seen.found, effects=[replace(still, operators=2, detectable=math.inf)]))
-    assert "with 2 operators no difference, however large" in verdict(few.found.effects[0])
-    assert [notice[:24] for notice in notices(few)] == ["Nothing can be concluded", "Intervals over operators"]
-    described = replace(still, verdict=Verdict.DESCRIBED, p_holm=math.nan)
+    still = replace(effect, verdict=Verdict.OPEN, p=0.3, detectable=math.log(1.5), high=math.inf, low=-math.inf)
+    assert "not concluded, p = 0.3; a difference of 50 % would have been seen" in verdict(still)
+    assert f"{effect.pairs - 1} of {effect.pairs} pairs of cells neither found" in verdict(replace(effect, found=1))
+    rare = replace(effect, median=-0.1, verdict=Verdict.OPEN)
+    assert "a few operators weigh much: at the median one 0.905 times" in verdict(rare)
+    assert verdict(replace(effect, verdict=Verdict.PENDING)) == "loop: no verdict before all cells are judged."
+    families = replace(seen.found, effects=[replace(still, families=2, detectable=math.inf)], families=2)
+    few = replace(seen, found=replace(families, related="6 operators are of 2 families (5 dense)"))
+    assert "with operators of 2 families no difference, however large" in verdict(few.found.effects[0])
+    assert [notice[:24] for notice in notices(few)] == [
+        "Nothing can be concluded", "Intervals, and bands of ", "6 operators are of 2 fam"
+    ]  # fmt: skip
+    described = replace(still, verdict=Verdict.DESCRIBED, p=math.nan)
     assert "described, no verdict of it is registered; a difference of 50 % would" in verdict(described)
     assert "nan" not in verdict(described)
     begun = seen.begun.model_copy(update={"config": seen.made.model_copy(update={"primary": []})})
@@ -274,10 +284,11 @@ def test_a_comparison_that_says_little_says_so(reported: Reported) -> None:
     made = seen.made.model_copy(update={"llm": LlmSettings(models=["outside/me"])})
     told = first(begun=seen.begun.model_copy(update={"config": made}))
     assert told.startswith("Demonstration: answers to loop were given from outside by people or agents")
+    assert first(faults=["cell x is gone"]).endswith("no verdict below can be trusted: cell x is gone.")
     leaky = replace(seen.hermetic, leaks=[Leak("a", "b", HOSTILE)])
     assert "no verdict below can be trusted" in first(hermetic=leaky)
     (_, summary) = seen.found.summaries
-    nothing = replace(seen.found, summaries=[replace(summary, correct=0.0)])
+    nothing = replace(seen.found, summaries=[replace(summary, with_winner=0.0)])
     assert first(found=nothing).startswith("No winner of random passed the judgement")
     failed = [replace(cell, result=replace(cell.result, standing=Standing.FAILED)) for cell in seen.cells[:1]]
     assert "1 cells could not be searched" in first(cells=[*failed, *seen.cells[1:]])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from operators.kernel import Kernel
 from tests.choosing import some_slow
 from tests.evo import stories
 from tests.evo.worlds import World
+from tests.mutators import informed_cases
 from tests.mutators.prompt_cases import AXPB, failed, parents
 
 LLM = {"models": ["openai/scripted"], "api_base": "http://127.0.0.1:1/v1"}
@@ -69,6 +72,140 @@ def test_every_role_has_a_prompt_for_kernels_that_are_right_and_for_those_that_f
         told = str(conversation("rewrite", request, shown, operator, (advice, lost))[1]["content"])
         assert "# What to do" in told and shown[0].kernel.source.strip().splitlines()[-1] in told
         assert not re.search(r"\n{3}|[{}]%|Undefined|None", told.replace(shown[0].kernel.source, ""))
+
+
+WORDS = (
+    "astra/planner",
+    "cudamaster/planner",
+    "cutegen/diagnoser",
+    "cudaforge/judge_optimise",
+    "cudaforge/judge_repair",
+)
+CHOOSE = ("", "astra/planner", "cudamaster/planner", "cutegen/optimiser", "cudaforge/judge_optimise", "cudaforge/seed")
+"""Templates of those that choose what to change, that of the mutator `rewrite` among them."""
+
+
+def asked_of(template: str, *, target: str = "cuda") -> tuple[str, str]:
+    """The messages of a role about a kernel of which much is known."""
+    operator, kind = load("softmax"), Kind.SAY if template in WORDS else Kind.CHILD
+    task = Task("softmax", "fp32", target)
+    first = informed_cases.kernels(operator, target)[0]
+    known = informed_cases.briefing(operator, task)
+    shown = Parent(first, informed_cases.verdict(first, task, 0.7, known.parents[first.id]), briefing=known)
+    params = {"workload_set": informed_cases.SETS[target]}
+    request = Request(task, 1, "rewrite", (first.id,), 1, params, kind=kind, template=template)
+    system, user = conversation("rewrite", request, (shown,), operator)
+    return str(system["content"]), str(user["content"])
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize("template", WORDS)
+def test_who_writes_words_is_spared_the_manual_of_kernel_files(template: str, target: str) -> None:
+    """It was 4,100 of the 4,600 tokens of such a question."""
+    system, _ = asked_of(template, target=target)
+    whole, _ = asked_of("", target=target)
+    assert "[[launch]]" not in system and "# A worked example" not in system and "# Your answer" not in system
+    assert "# How it is verified" in system and len(system) < 0.4 * len(whole)
+
+
+@pytest.mark.parametrize("template", CHOOSE)
+def test_whoever_chooses_a_change_is_told_how_far_the_kernel_is_from_what_the_machine_allows(template: str) -> None:
+    _, user = asked_of(template)
+    assert "% of what the machine allows" in user
+
+
+@pytest.mark.parametrize(
+    "template",
+    ["cutegen/optimiser", "cutegen/diagnoser", "cutegen/patcher", "cudaforge/judge_optimise", "cudaforge/judge_repair"],
+)
+def test_roles_see_the_reference_where_their_source_shows_it(template: str) -> None:
+    _, user = asked_of(template)
+    naive = load("softmax").naive("cuda").strip()
+    assert f"# The reference\n\nThe operator in its plainest form, which is right:\n\n```cpp untrusted\n{naive}" in user
+
+
+# --- calibration ----------------------------------------------------------------------------------------------------
+
+
+def told_of(name: str, axpb: Operator, world: World) -> Counter[str]:
+    """The number of requests of each kind, and of each role, in one loop."""
+    strategy = make(name, axpb, n=1)
+    strategy.tell(world.answer(strategy.ask(1)[0]))
+    found: Counter[str] = Counter()
+    while asked := strategy.ask(1):
+        (request,) = asked
+        found[request.kind.value] += 1
+        found[request.role] += 1
+        strategy.tell(world.answer(request))
+    return found
+
+
+def right(request: Request, kernel: Kernel) -> float:
+    return 0.01 * request.number
+
+
+def broken(request: Request, kernel: Kernel) -> Status:
+    return Status.COMPILE_ERROR
+
+
+PUBLISHED = [
+    # Algorithm 1 with R = 5: five kernels beside the one that is given, each after a plan.
+    ("astra", right, {"child": 5, "say": 5}),
+    ("astra", broken, {"child": 5, "say": 5}),  # a round that leads to nothing is followed by the next one
+    # R = 3 rounds, D = 3 attempts of the debugger in each.
+    ("cudamaster", right, {"child": 3, "say": 3, "debugger": 0}),
+    ("cudamaster", broken, {"child": 12, "say": 3, "debugger": 9}),
+    # MAX_DEPTH 10, MAX_RETRY_ATTEMPTS 3, MAX_FIX_ATTEMPTS 5, the last patch never tested.
+    ("cutegen", right, {"child": 11, "say": 0, "generator": 1, "optimiser": 10}),
+    ("cutegen", broken, {"child": 13, "generator": 1, "diagnoser": 15, "patcher": 15, "optimiser": 0}),
+    # N = 10 rounds, the seed included; a judgement before each of the others.
+    ("cudaforge", right, {"child": 10, "say": 9}),
+    ("cudaforge", broken, {"child": 10, "say": 9}),
+    # KernelBench's iterative refinement: 10 turns.
+    ("refine", right, {"child": 10, "say": 0}),
+    ("refine", broken, {"child": 10, "say": 0}),
+]
+
+
+@pytest.mark.parametrize(("name", "fate", "counts"), PUBLISHED)
+def test_a_loop_asks_as_often_as_its_source_does(name: str, fate: Any, counts: dict[str, int], axpb: Operator) -> None:
+    found = told_of(name, axpb, World(axpb, Task("axpb", "fp32", "cpu"), fate=fate))
+    assert {kind: found[kind] for kind in counts} == counts
+
+
+@dataclass
+class LastMoment(World):
+    """Kernels are right at the last moment at which their node can still pass, and each is another one."""
+
+    judged: int = 0
+    """Kernels of the node under way."""
+    nodes: int = 0
+
+    def _kernel(self, request: Request) -> Kernel | None:
+        found = super()._kernel(request)
+        assert found
+        return Kernel(found.operator, found.target, f"{found.source}// {request.number}\n", found.values)
+
+    def __post_init__(self) -> None:
+        self.fate = self._late
+        super().__post_init__()
+
+    def _late(self, request: Request, kernel: Kernel) -> Status | float:
+        self.judged += 1
+        # The kernels of three attempts and four patches of each; the first node has one kernel for all of them.
+        if self.judged < (13 if self.nodes == 0 else 15):
+            return Status.WRONG
+        self.judged, self.nodes = 0, self.nodes + 1
+        return 0.01
+
+
+def test_the_longest_chain_of_cutegen_is_within_the_published_bound(axpb: Operator) -> None:
+    """11 nodes x 3 attempts x (a kernel and 5 times two calls): 363, less what a chain that goes on can do without."""
+    world = LastMoment(axpb, Task("axpb", "fp32", "cpu"))
+    found = told_of("cutegen", axpb, world)
+    assert (world.nodes, found["generator"], found["optimiser"]) == (11, 1, 30)
+    # Of each node the last diagnosis and patch; of the first one two kernels, as it is never written anew.
+    assert found["say"] + found["child"] == 363 - 11 * 2 - 2
 
 
 # --- ablations ------------------------------------------------------------------------------------------------------
@@ -165,8 +302,10 @@ def test_a_coder_outside_hears_of_what_does_not_compile_in_its_conversation(axpb
         strategy.tell(failed)
         before, (coder,) = coder, strategy.ask(4)
         assert failed.kernel and coder.thread == before.id and coder.parents == (failed.kernel.id,)
-    strategy.tell(world.answer(coder))
-    assert strategy.ask(4) == []  # the version that every later round would look for is not there
+    last = world.answer(coder)
+    strategy.tell(last)
+    (plan,) = strategy.ask(4)  # the next round goes on from what is there
+    assert last.kernel and plan.role == "planner" and plan.parents[0] == last.kernel.id
 
 
 # --- cutegen --------------------------------------------------------------------------------------------------------
@@ -186,7 +325,8 @@ def test_kernels_in_cute_are_asked_for_with_two_worked_examples_and_the_menu_of_
         params = {"workload_set": "realistic", "dialect": "cute", "form": "lines"}
         request = Request(task, 1, "rewrite", (naive.kernel.id,), 1, params, template=f"cutegen/{template}")
         system, user = (str(message["content"]) for message in conversation("rewrite", request, (naive,), operator))
-        assert system.count("# A worked example") == 2 and system.count("cute/tensor.hpp") > 2
+        assert system.count("# A worked example") == 3 and system.count("cute/tensor.hpp") > 2
+        assert "wgmma" in system  # of what Hopper has, no loop is told less
         said[template] = user
     assert "no device-level templates" in said["generator"] and "cp.async" not in said["generator"]
     assert "cp.async" in said["optimiser"] and " 1| /*! evo" in said["optimiser"]

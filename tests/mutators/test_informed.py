@@ -193,11 +193,17 @@ def test_an_example_is_not_shown_for_its_own_operator() -> None:
     assert [example.operator for example in shown] == ["row_peaks"]
 
 
-def test_prompts_that_ask_for_cute_have_its_examples_and_no_others() -> None:
+@pytest.mark.parametrize(
+    ("device", "hopper"), [(cases.DEVICES["cuda"], True), (DeviceInfo("a GPU", {}, ("sm_80",)), False)]
+)
+def test_prompts_that_ask_for_cute_have_its_examples_beside_those_of_the_device(
+    device: DeviceInfo, hopper: bool
+) -> None:
     operator = load("softmax")
     first = cases.kernels(operator, "cuda")[0]
     request = Request(Task("softmax", "fp32", "cuda"), 7, "rewrite", (first.id,), 1, {"dialect": "cute"}, model="m")
-    system = conversation("rewrite", request, (Parent(first),), operator)[0]["content"]
-    assert system.count("#include <cute/tensor.hpp>") == 3 and "wgmma.mma_async" not in system
-    plain = conversation("rewrite", replace(request, params={}), (Parent(first),), operator)[0]["content"]
-    assert "cute/tensor" not in plain and "wgmma.mma_async" in plain
+    shown = (Parent(first, briefing=Briefing(device)),)
+    system = conversation("rewrite", request, shown, operator)[0]["content"]
+    assert system.count("#include <cute/tensor.hpp>") == 3 and ("wgmma.mma_async" in system) == hopper
+    plain = conversation("rewrite", replace(request, params={}), shown, operator)[0]["content"]
+    assert "cute/tensor" not in plain and ("wgmma.mma_async" in plain) == hopper

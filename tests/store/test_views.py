@@ -196,8 +196,8 @@ def test_what_is_lost_likely_took_the_part_of_its_bound_that_answered_calls_took
     history.call(4, "never heard", cache_key="e", **lost)
     history.tables["llm_sent"] = [
         {
-            "request_id": "r", "role": "rewrite", "model": "m", "cache_key": key, "sample": 0, "most_tokens": 1000,
-            "most_usd": 0.1, "created_at": 0.0,
+            "request_id": "r", "role": "rewrite", "model": "m", "cache_key": key, "sample": 0, "most_in": 500,
+            "most_tokens": 1000, "most_usd": 0.1, "created_at": 0.0,
         }
         for key in "abcde"
     ]  # fmt: skip

@@ -91,7 +91,7 @@ def task_figure(rows: Sequence[Mapping[str, Any]], arms: Sequence[str]) -> Figur
         {"arm": row["arm"], "task": row["task"], "speedup": row["judged_speedup"], "as": _outcome(row)} for row in rows
     ]
     across = _speedups("speedup", shown)
-    shapes = {"domain": ["correct", "counts as naive"], "range": ["circle", "cross"]}
+    shapes = {"domain": ["winner", "counts as naive"], "range": ["circle", "cross"]}
     spec = _drawing(shown, [
         {
             "mark": {"type": "point", "filled": True, "size": 60, "opacity": 0.85},
@@ -112,7 +112,7 @@ def task_figure(rows: Sequence[Mapping[str, Any]], arms: Sequence[str]) -> Figur
 
 
 def _outcome(row: Mapping[str, Any]) -> str:
-    return "correct" if row["correct"] else "counts as naive"
+    return "winner" if row["has_winner"] else "counts as naive"
 
 
 def _drawing(rows: Sequence[Mapping[str, Any]], layers: list[dict[str, Any]]) -> dict[str, Any]:

@@ -10,10 +10,11 @@ from typing import Any
 
 from evo.api import Several
 from evo.compare.cells import Begun, CellResult, cell_results, stored
-from evo.compare.conclusions import POINTS, Conclusions, Curve, conclusions, curves, resampling
+from evo.compare.conclusions import POINTS, Conclusions, Curve, conclusions, curves
 from evo.compare.config import USED, Comparison
 from evo.compare.judgement import JudgedCell, judged_cells
 from evo.compare.leaks import Hermetic, hermetic
+from evo.compare.record import faults, head, lines
 from evo.folders import find_runs
 from evo.report.document import Query
 from evo.search.driver import FAULTY, WAITS
@@ -48,6 +49,10 @@ class Material:
     curves: Sequence[Curve]
     """The curves of cells whose naive kernel was judged."""
     hermetic: Hermetic
+    faults: Sequence[str]
+    """Differences from the record, in words."""
+    record: str
+    """The digest of the record's last line."""
     answers: Mapping[str, Rows]
     """To the queries that the report prints, by the query."""
 
@@ -77,7 +82,8 @@ class Material:
 
 def asked(made: Comparison, name: str, **values: str) -> str:
     """The text of a query about this comparison."""
-    known = {"reference": made.reference_arm, "waits": WAITS, "faulty": FAULTY}
+    known: dict[str, Any] = {"reference": made.reference_arm, "waits": WAITS, "faulty": FAULTY}
+    known["per_task"] = len(made.arms) * len(made.seeds)
     return filled(name, **known, points=POINTS, last=POINTS - 1, **values)
 
 
@@ -93,10 +99,10 @@ def material(folder: Path, results: Sequence[CellResult] | None = None, checked:
     """
     begun, where = stored(folder), f"{glob.escape(str(folder))}/**"
     cells = judged_cells(folder, cell_results(folder) if results is None else results)
-    drawn = curves([cell.result for cell in cells if cell.result.curve], resampling(begun.config))
+    drawn = curves([cell.result for cell in cells if cell.result.curve], begun.families)
     return Material(
-        folder, where, begun, cells, conclusions(begun.config, cells), drawn, checked or hermetic(folder),
-        _answers(folder, where, _queries(begun.config)),
+        folder, where, begun, cells, conclusions(begun, cells), drawn, checked or hermetic(folder),
+        faults(folder, begun), head(lines(folder)[-1:]), _answers(folder, where, _queries(begun.config)),
     )  # fmt: skip
 
 

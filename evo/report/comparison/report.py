@@ -91,13 +91,14 @@ def _judged(table: pa.Table, seen: Material) -> pa.Table:
     """The cells with what the judgement says of their winners."""
     outcomes = [cell.outcome for cell in seen.cells]
     judged: Mapping[str, list[Any]] = {
-        "judged_correct": [one.correct if one else None for one in outcomes],
+        "has_winner": [one.has_winner if one else None for one in outcomes],
         "judged_log_speedup": [one.log_speedup if one else None for one in outcomes],
         "judged_log_speedup_se": [one.log_speedup_se if one else None for one in outcomes],
+        "searched_log_speedup": [one.searched if one else None for one in outcomes],
         "score": [one.score if one else None for one in outcomes],
     }
     for name, values in judged.items():
-        kind = pa.bool_() if name == "judged_correct" else pa.float64()
+        kind = pa.bool_() if name == "has_winner" else pa.float64()
         table = table.append_column(name, pa.array(values, kind))
     return table
 
@@ -120,8 +121,10 @@ def _by_itself(summary: Summary) -> dict[str, Any]:
 
 def _beside(effect: Effect | None) -> dict[str, Any]:
     names = {
-        "reference": "reference", "pairs": "pairs", "unpaired": "unpaired", "log_ratio": "log_ratio",
-        "low": "log_ratio_low", "high": "log_ratio_high", "p_value": "p_value", "p_holm": "p_holm",
+        "reference": "reference", "families": "families", "pairs": "pairs", "unpaired": "unpaired",
+        "found": "pairs_with_winner", "log_ratio": "log_ratio", "searched": "searched_log_ratio",
+        "low": "log_ratio_low", "high": "log_ratio_high", "median": "median_log_ratio",
+        "median_low": "median_log_ratio_low", "median_high": "median_log_ratio_high", "p": "p",
         "detectable": "detectable_log_ratio", "judging_se": "judging_se_log", "verdict": "verdict",
     }  # fmt: skip
     found = asdict(effect) if effect else {}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from evo.charts.drawing import Figure
-from evo.compare.cells import CONFIG
+from evo.compare.cells import CONFIG, spent
 from evo.compare.conclusions import POINTS
 from evo.compare.config import USED
 from evo.compare.inference import FACTORS, THRESHOLDS, Summary
@@ -60,21 +60,28 @@ def _result(seen: Material) -> Section:
     """The primary endpoint."""
     found, reference = seen.found, seen.found.reference
     beside = {effect.arm: effect for effect in found.effects}
+    shares = spent(cell.result for cell in seen.cells)
     rows: list[Row] = []
     for row in seen.rows("comparison.beside_reference"):
         effect = beside[row["arm"]]
         rows.append(row | {
             "unpaired": effect.unpaired, "low": _bound(effect.low), "high": _bound(effect.high),
-            "p_holm": None if math.isnan(effect.p_holm) else effect.p_holm, "seen_from": _bound(effect.detectable),
-            "verdict": str(effect.verdict), "judging_se": effect.judging_se,
+            "median_low": _bound(effect.median_low), "median_high": _bound(effect.median_high),
+            "p": None if math.isnan(effect.p) else effect.p, "seen_from": _bound(effect.detectable),
+            "families": effect.families, "verdict": str(effect.verdict), "judging_se": effect.judging_se,
+            "spent": str(shares.get(effect.arm, "")),
         })  # fmt: skip
     columns = [
         text("arm", "arm"), number(f"ratio to {reference}", "ratio", ratio),
         bounds("95 % interval", "low", "high", computed=True),
-        number("p (Holm)", "p_holm", probability, computed=True), text("verdict", "verdict", computed=True),
+        number("p (Bonferroni)", "p", probability, computed=True), text("verdict", "verdict", computed=True),
+        number("median", "median", ratio), bounds("95 % interval", "median_low", "median_high", computed=True),
+        number("at searched sizes", "searched", ratio),
         number("seen from", "seen_from", ratio, computed=True), number("operators", "operators", count),
-        number("cells", "pairs", count), number("unpaired cells", "unpaired", count, computed=True),
+        number("families", "families", count, computed=True), number("cells", "pairs", count),
+        number("with a winner", "found", count), number("unpaired cells", "unpaired", count, computed=True),
         number("error of judging (ln)", "judging_se", lambda value: f"{value:.2g}", computed=True),
+        text("budget spent", "spent", computed=True),
     ]  # fmt: skip
     blocks: list[Block] = [Words(items=[words.verdict(effect) for effect in found.effects])]
     if found.effects:
@@ -85,10 +92,16 @@ def _result(seen: Material) -> Section:
         seen.query("comparison.beside_reference"), words.arms_program(seen) if rows else None,
         empty="Nothing is judged that could be compared.",
     ))  # fmt: skip
-    own = [text("arm", "arm"), text("operator", "operator"), number("cells", "pairs", count)]
+    own = [
+        text("arm", "arm"), text("operator", "operator"), text("family", "family", computed=True),
+        number("cells", "pairs", count), number("with a winner", "found", count), number("ratio", "ratio", ratio),
+        number("at searched sizes", "searched", ratio),
+    ]  # fmt: skip
+    families = seen.begun.families
     blocks.append(Table(
-        "The same, operator by operator: what the test is about", [*own, number("ratio", "ratio", ratio)],
-        seen.rows("comparison.operators_beside"), seen.query("comparison.operators_beside"), folded=True,
+        "The same, operator by operator: what the test is about", own,
+        [row | {"family": families[row["operator"]]} for row in seen.rows("comparison.operators_beside")],
+        seen.query("comparison.operators_beside"), folded=True,
     ))  # fmt: skip
     return Section("Result", blocks, "result")
 
@@ -96,20 +109,26 @@ def _result(seen: Material) -> Section:
 def _arms(seen: Material) -> Section:
     """Each arm by itself."""
     beside = {summary.arm: summary for summary in seen.found.summaries}
-    rows = [row | _interval_of(beside[row["arm"]]) for row in seen.rows("comparison.arms")]
+    shares = spent(cell.result for cell in seen.cells)
+    rows = [
+        row | _interval_of(beside[row["arm"]]) | {"spent": str(shares.get(row["arm"], ""))}
+        for row in seen.rows("comparison.arms")
+    ]
     columns = [
         text("arm", "arm"), number("geometric mean", "speedup", ratio),
         bounds("95 % interval", "low", "high", computed=True), number("median", "median", ratio),
-        number("correct", "correct", share),
+        number("with a winner", "with_winner", share),
         *(number(f"> {factor}x", f"above_{factor}", share) for factor in FACTORS),
         number("score P", "score", ratio),
         *(number(f"Fast-{tau}", f"fast_{tau}", share) for tau in THRESHOLDS), number("cells", "cells", count),
+        text("budget spent", "spent", computed=True),
     ]  # fmt: skip
     told = Words(
-        "Speedups over naive of judged winners. Operators have one vote each; correct: cells with a winner of their "
-        "own that passed the judgement; > 1x: of all cells those that are correct and faster; score P: that of "
-        "MSKernelBench, the mean speedup weighted by naive's time, its median over cells; Fast-t: cells with a score "
-        "of t or more."
+        "Speedups over naive of judged winners, at sizes drawn after the searches. Operators have one vote each; with "
+        "a winner: cells with a kernel of their own that passed the judgement; > 1x: of all cells those with a winner "
+        "that is faster; score P: that of MSKernelBench, the mean speedup weighted by naive's time at the sizes that "
+        "were searched, its median over cells; Fast-t: cells with a score of t or more. Budget spent: mean "
+        "over cells that are done, least and most."
     )
     table = Table(
         "Arms by themselves", columns, rows, seen.query("comparison.arms"), words.arms_program(seen) if rows else None,
@@ -191,7 +210,8 @@ def _cells(seen: Material) -> Section:
         number("own speedup", "own_speedup", ratio), level("own verdict"),
         number("judged speedup", "judged_speedup", ratio),
         bounds("95 % interval", "judged_low", "judged_high"),
-        Column("correct", ("correct",), lambda value: "" if value is None else yes(value), numeric=False),
+        number("at searched sizes", "searched_speedup", ratio),
+        Column("has a winner", ("has_winner",), lambda value: "" if value is None else yes(value), numeric=False),
         number("evaluations", "evaluations", count), number("trials", "trials", count),
         number("tokens", "tokens", amount), number("US dollars", "cost_usd", dollars),
         number("evaluator s", "evaluator_s", seconds), text("winner", "kernel", code=True, link=KERNEL),
@@ -209,14 +229,16 @@ def _winners(seen: Material) -> Iterator[Section]:
     """Task by task all distinct winners as they were judged, beside naive and the library."""
     rows = seen.rows("comparison.winner_rows")
     told = Words(
-        "Distinct winners of every task, judged anew in turns with the naive kernel and the vendor's library, and then "
-        "in turns with the one that came out fastest. Times are geometric means over workloads; over library or over "
+        "Distinct winners of every task, judged anew in turns with the naive kernel and the vendor's library at sizes "
+        "drawn after the searches, then at those that were searched, and then in turns with the one that came out "
+        "fastest. Times are geometric means over workloads; over library or over "
         "the fastest: above 1x it is faster than that."
     )
     yield Section("Winners", [told] if rows else [Words("No cell has a winner of its own yet.")], "winners")
     columns = [
         text("kernel", "kernel", code=True, link=KERNEL), text("of", "cells"), text("verdict", "verdict"),
         number("speedup", "speedup", ratio), bounds("95 % interval", "speedup_low", "speedup_high"),
+        number("at searched sizes", "searched", ratio),
         number("time", "latency_us", time_us), number("naive", "naive_us", time_us),
         number("library", "library_us", time_us), number("over library", "over_library", ratio),
         number("over fastest", "over_fastest", ratio), bounds("95 % interval", "over_fastest_low", "over_fastest_high"),
@@ -234,7 +256,8 @@ def _winners(seen: Material) -> Iterator[Section]:
 def _times(seen: Material, task: str) -> Table:
     rows = [row for row in seen.rows("comparison.time_rows") if row["task"] == task]
     columns = [
-        text("kernel", "kernel", code=True), text("workload", "workload"), number("time", "latency_us", time_us),
+        text("kernel", "kernel", code=True), text("sizes", "sizes"), text("workload", "workload"),
+        number("time", "latency_us", time_us),
         number("naive", "naive_us", time_us), number("library", "library_us", time_us),
         number("speedup", "speedup", ratio), bounds("95 % interval", "speedup_low", "speedup_high"),
         number("pairs", "pairs", count),
@@ -285,15 +308,21 @@ def _checks(seen: Material) -> Section:
     ]  # fmt: skip
     columns = [number(title, name, show, computed=True) for title, name, show in shown]
     leaked = [text("run", "run", code=True), text("request", "request_id", code=True), text("what", "what", code=True)]
-    shapes = [text("task", "task"), number("shapes drawn", "drawn", count)]
+    shapes = [
+        text("task", "task"), number("hidden shapes drawn", "hidden", count),
+        number("timed sizes drawn", "timed", count),
+    ]  # fmt: skip
     blocks: list[Block] = [
         Words(f"{found}.".replace("check hermetic", "Check hermetic, of what each cell was told of others", 1)),
         Table("Check hermetic", columns, [row], program=words.hermetic_program(seen)),
     ]
     if found.leaks:
         blocks.append(Table("Leaks", leaked, [leak.as_row() for leak in found.leaks]))
+    record = "Check record: FAILED." if seen.faults else "Check record: passed."
+    seals = f"{record} Registration {seen.begun.digest}, last line of the record {seen.record or '(none)'}."
+    blocks.append(Words(seals, [*seen.faults]))
     blocks.append(Table(
-        "Hidden shapes that were drawn for the judgement, besides the operator's own", shapes,
+        "Sizes that were drawn for the judgement, near the operator's own", shapes,
         seen.rows("comparison.shapes"), seen.query("comparison.shapes"), empty="Nothing is judged yet.",
     ))  # fmt: skip
     return Section("Checks", blocks, "checks")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from evo.compare.cells import Standing
 from evo.compare.config import USED
-from evo.compare.inference import LEAST_BLOCKS, Effect, Verdict, nothing_concluded
+from evo.compare.inference import Effect, Verdict, least_families, nothing_concluded
 from evo.report.amounts import probability
 from evo.report.comparison.data import Material, asked
 from evo.report.document import Program
@@ -25,7 +25,7 @@ def told(seen: Material) -> str:
         f"{arms} at {_several(tasks, 'task')} with {_several(len(made.seeds), 'seed')} each, every cell with "
         f"{amount:,.10g} {USED[kind]}. Primary endpoint: the log speedup over naive of each cell's winner, judged "
         f"anew, beside the same cell of {made.reference_arm}; a failure counts as naive. Registered difference: "
-        f"{100 * made.difference:.3g} %."
+        f"{100 * made.difference:.3g} %. Registration: {seen.begun.digest[:12]}."
     )
 
 
@@ -34,9 +34,12 @@ def notices(seen: Material) -> Iterator[str]:
     yield from _demonstration(seen)
     if seen.hermetic.leaks:
         yield f"Cells heard of what they should not know; no verdict below can be trusted. {seen.hermetic}"
+    if seen.faults:
+        more = f" ({len(seen.faults) - 1} more below)" if len(seen.faults) > 1 else ""
+        yield f"Not as it was registered and written down; no verdict below can be trusted: {seen.faults[0]}{more}."
     yield from _unfinished(seen)
     made, found = seen.made, seen.found
-    if failed := sorted(summary.arm for summary in found.summaries if not summary.correct):
+    if failed := sorted(summary.arm for summary in found.summaries if not summary.with_winner):
         yield f"No winner of {', '.join(failed)} passed the judgement: all cells judged so far count as naive there."
     if len(made.arms) == 1:
         yield "There is one arm: nothing is compared, speedups are over the naive kernel alone."
@@ -44,13 +47,14 @@ def notices(seen: Material) -> Iterator[str]:
     if not found.effects:
         yield f"No cell of the reference {made.reference_arm} is judged yet: no arm can be held against it."
         return
-    most = max(effect.operators for effect in found.effects)
-    if why := nothing_concluded(most, made.tested):
+    if why := nothing_concluded(found.families, made.tested):
         yield (f"{why[0].upper()}{why[1:]}. The numbers describe these cells, and say nothing of other operators.")
     elif len(made.tested) < len(made.arms) - 1:
         yield f"Verdicts are registered of {', '.join(made.tested)}; the other arms are described."
-    if most < LEAST_BLOCKS:
-        yield f"Intervals over operators, and bands of curves, need {LEAST_BLOCKS} operators; there are none here."
+    if found.families < least_families(1):
+        yield f"Intervals, and bands of curves, need operators of {least_families(1)} families; there are none here."
+    if found.related:
+        yield f"{found.related}: chance is over families, since what suits one operator suits its next of kin."
 
 
 def _demonstration(seen: Material) -> Iterator[str]:
@@ -76,50 +80,62 @@ def _unfinished(seen: Material) -> Iterator[str]:
         yield (
             f"Unfinished: {under_way} of {len(seen.cells)} cells are not over ({counts[Standing.NEW]} not begun), and "
             f"winners are judged when all are. Figures of arms below are of the {_several(seen.found.judged, 'cell')} "
-            "that can be told of so far."
+            "of tasks whose cells are all judged."
         )
-    if seen.found.judged < counts[Standing.DONE] and not under_way:
-        yield f"Unfinished: {seen.found.judged} of {counts[Standing.DONE]} cells that are over are judged."
+    elif seen.found.judged < seen.found.cells:
+        yield f"Unfinished: {seen.found.judged} of {seen.found.cells} cells are of tasks whose cells are all judged."
+    if tasks := sorted({c.result.task for c in seen.cells if c.left_out and c.result.standing is Standing.DONE}):
+        yield f"Could not be judged, and is no part of any figure: {', '.join(tasks)}."
 
 
 def verdict(effect: Effect) -> str:
     """The comparison's verdict on an arm, in a sentence."""
     bounds = f"95 % interval {interval(math.exp(effect.low), math.exp(effect.high))}"
     if math.isinf(effect.high):
-        bounds = "no interval of so few operators"
+        bounds = "no interval of so few families of operators"
     size = (
         f"its winners are {digits(math.exp(effect.log_ratio))} times as fast as those of {effect.reference} ({bounds})"
+        f"; at the sizes that were searched {digits(math.exp(effect.searched))} times"
     )
+    if effect.is_skewed:
+        size += f"; a few operators weigh much: at the median one {digits(math.exp(effect.median))} times"
+    if lacking := effect.pairs - effect.found:
+        size += f"; in {lacking} of {effect.pairs} pairs of cells neither found anything, which is no agreement"
     match effect.verdict:
         case Verdict.FASTER | Verdict.SLOWER:
-            said = f"{effect.verdict} than {effect.reference}, p = {probability(effect.p_holm)} after Holm: {size}."
+            where = "at a typical operator" if effect.median else "on average"
+            said = f"{effect.verdict} than {effect.reference} {where}, p = {probability(effect.p)}: {size}."
         case Verdict.EQUAL:
             said = f"equal to {effect.reference} within the registered difference: {size}."
         case Verdict.DESCRIBED:
             said = f"described, no verdict of it is registered; {seen_from(effect)}. As measured, {size}."
+        case Verdict.PENDING:
+            said = "no verdict before all cells are judged."
         case _:
-            chance = f"p = {probability(effect.p_holm)} after Holm"
-            said = f"not concluded, {chance}; {seen_from(effect)}. As measured, {size}."
+            said = f"not concluded, p = {probability(effect.p)}; {seen_from(effect)}. As measured, {size}."
     return f"{effect.arm}: {said}"
 
 
 def seen_from(effect: Effect) -> str:
     """The size from which a difference would have been seen."""
     if math.isinf(effect.detectable):
-        few = _several(effect.operators, "operator")
+        few = f"operators of {_several(effect.families, 'family', 'families')}"
         return f"with {few} no difference, however large, would have been told from chance"
     return f"a difference of {100 * math.expm1(effect.detectable):.0f} % would have been seen at 80 % power"
 
 
 HOW_TO_READ = (
     "A verdict is about other operators than these: it says whether the difference holds beyond the operators that "
-    "were tried, so that few operators conclude little, however many seeds there are.",
-    "Not concluded does not mean equal: a difference smaller than the one that would have been seen may well be there. "
-    "Equal is said where any difference of the registered size would have been seen and the interval lies "
-    "within it.",
-    "All speedups of verdicts are of winners that were judged anew: on hidden shapes drawn after the searches, new "
-    "inputs, fresh processes. What a search measured itself is the luckiest of its many estimates, and stands in the "
-    "table of cells as the own speedup; curves have nothing else.",
+    "were tried, so that few families of operators conclude little, however many seeds there are. It is about most of "
+    "them: a rare kind of operator, none of which was tried, may be the other way round by much more.",
+    "The interval holds every difference that the test does not reject: faster and slower are said where it leaves out "
+    "1x, equal where it lies within the registered difference by the cells alone in which a winner was found. All "
+    "intervals of arms with verdicts hold at once, at 95 %.",
+    "Not concluded does not mean equal: a difference smaller than the one that would have been seen may well be there.",
+    "All speedups of verdicts are of winners that were judged anew: at sizes and hidden shapes drawn after the "
+    "searches, near the operator's own, on new inputs, in fresh processes. The searched sizes stand beside: a "
+    "winner that is fast at these alone knows them by heart. What a search measured itself is the luckiest of its many "
+    "estimates, and stands in the table of cells as the own speedup; curves have nothing else.",
     "A cell without a correct winner counts as naive, 1x: that is what its user would be left with.",
     "Arms have equal budgets in the registered kind alone. What else they used is in its own table: an arm that wins "
     "by ten times the evaluator's time has won something else.",
@@ -136,19 +152,18 @@ def arms_program(seen: Material) -> Program:
     return Program(f'''
 from pathlib import Path
 
+from evo.compare.cells import stored
 from evo.compare.conclusions import concluded
-from evo.compare.cells import begun
 from evo.compare.inference import Outcome
 from evo.folders import find_runs
 from evo.store import query
 
 folder = Path({str(seen.folder)!r})
-made, cells = begun(folder)
 rows = query(find_runs(folder.parent, {seen.where!r}), """
 {asked(seen.made, "comparison.outcome_rows")}
 """).to_pylist()
-# Tests: scipy.stats.permutation_test over operators, scipy.stats.bootstrap over operators and seeds, Holm over arms.
-found = concluded(made, [Outcome(**row) for row in rows], len(cells))
+# Sign-flip test over families of operators, intervals of what it does not reject, Bonferroni over arms.
+found = concluded(stored(folder), [Outcome(**row) for row in rows], {seen.found.cells})
 for each in (*found.summaries, *found.effects):
     print(each)
 ''')
@@ -159,14 +174,12 @@ def curves_program(seen: Material) -> Program:
     return Program(f"""
 from pathlib import Path
 
-from evo.compare.conclusions import resampling
+from evo.compare.cells import cell_results, stored
 from evo.compare.conclusions import curves
-from evo.compare.cells import stored
-from evo.compare.cells import cell_results
 
 folder = Path({str(seen.folder)!r})
 results = [result for result in cell_results(folder) if result.curve]
-found = curves(results, resampling(stored(folder).config))  # scipy.stats.bootstrap over operators and seeds
+found = curves(results, stored(folder).families)
 for curve in found:
     print(curve.arm, curve.budget, curve.used, curve.log_speedup, curve.low, curve.high)
 """)
@@ -184,5 +197,5 @@ print(found, *found.leaks, sep="\\n")
 """)
 
 
-def _several(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def _several(number: int, what: str, plural: str = "") -> str:
+    return f"{number} {what if number == 1 else plural or what + 's'}"

@@ -33,25 +33,22 @@ select
     coalesce(sum(cost_usd), 0) as cost_usd, coalesce(sum(lost_usd), 0) as lost_usd
 from llm_calls
 
--- [admitted]
-select
-    count(*) as admitted, coalesce(sum(most_tokens), 0)::bigint as admitted_tokens,
-    coalesce(sum(most_usd), 0) as admitted_usd
-from llm_sent where messages_json is null
-
 -- [tallies]
 -- Each model's tokens and what its calls might have cost at most, like the view `cost`.
 with sent as (
-    select cache_key, any_value(most_tokens) as most_tokens from llm_sent group by cache_key
+    select cache_key, any_value(most_in) as most_in, any_value(most_tokens) as most_tokens
+    from llm_sent group by cache_key
 ),
 calls as (
     select
-        c.*, sent.most_tokens,
+        c.*, sent.most_in, sent.most_tokens,
         c.status not in ('failed', 'unavailable') and coalesce(c.usage_doubt, '') = '' as told
     from llm_calls c left join sent on sent.cache_key = c.cache_key
 )
 select
-    model, coalesce(sum(most_tokens) filter (told), 0)::bigint as most_tokens,
-    coalesce(sum(tokens_in + tokens_out) filter (told), 0)::bigint as tokens,
+    model, count(*) filter (told) as known, coalesce(sum(most_in) filter (told), 0)::bigint as most_in,
+    coalesce(sum(most_tokens) filter (told), 0)::bigint as most_tokens,
+    coalesce(sum(tokens_in) filter (told), 0)::bigint as tokens_in,
+    coalesce(sum(tokens_out) filter (told), 0)::bigint as tokens_out,
     coalesce(sum(lost_tokens), 0)::bigint as lost_tokens
 from calls group by model

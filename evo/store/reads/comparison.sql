@@ -11,7 +11,8 @@ group by run
 
 -- [cells]
 -- using ended
-select run, r.arm, r.seed, first_ask.task,
+select run, r.arm, r.seed,
+    concat_ws('/', split_part(own, '-', 1), split_part(own, '-', 2), split_part(own, '-', 3)) as task,
     case
         when e.kind is distinct from 'finished' then 'open' when starts_with(e.reason, $waits) then 'waiting'
         when e.reason = $faulty then 'failed' else 'done'
@@ -19,7 +20,7 @@ select run, r.arm, r.seed, first_ask.task,
     coalesce(e.reason, '') as reason
 from runs r
 left join ended e using (run)
-left join (select run, any_value(task) as task from asks group by run) first_ask using (run)
+cross join lateral (select substr(r.run, length(r.arm) + 2) as own)  -- the folder's name: ARM-OPERATOR-DTYPE-TARGET-SEED
 where run <> 'store'
 
 -- [winners]
@@ -32,14 +33,27 @@ select task, kernel_id, coalesce(inherited, status) as verdict, message, log_rat
 from evaluations
 where run = 'store' and evaluation_id = task || '/beside/' || kernel_id
 
+-- [searched]
+-- Winners at the sizes that were searched, where others were drawn.
+select task, kernel_id, evaluation_id, coalesce(inherited, status) as verdict, message, log_speedup
+from evaluations
+where run = 'store' and evaluation_id = task || '/searched/' || kernel_id
+
 -- [judged]
--- What turns out wrong beside the fastest winner is wrong.
--- using beside
+-- What turns out wrong at the sizes that were searched, or beside the fastest winner, is wrong.
+-- using beside, searched
 select j.task, j.kernel_id, j.evaluation_id, j.log_speedup, j.log_speedup_se, b.log_ratio, b.log_ratio_se,
-    if(b.verdict <> 'correct', b.verdict, coalesce(j.inherited, j.status)) as verdict,
-    if(b.verdict <> 'correct', b.message, j.message) as message
+    coalesce(s.log_speedup, j.log_speedup) as searched, coalesce(s.evaluation_id, j.evaluation_id) as searched_id,
+    case
+        when s.verdict <> 'correct' then s.verdict when b.verdict <> 'correct' then b.verdict
+        else coalesce(j.inherited, j.status)
+    end as verdict,
+    case
+        when s.verdict <> 'correct' then s.message when b.verdict <> 'correct' then b.message else j.message
+    end as message
 from evaluations j
 left join beside b using (task, kernel_id)
+left join searched s using (task, kernel_id)
 where run = 'store' and j.evaluation_id = task || '/judged/' || kernel_id
 
 -- [times]
@@ -49,23 +63,32 @@ where run = 'store'
 group by evaluation_id
 
 -- [outcomes]
+-- Of tasks all cells of which are over, and all winners judged: before that the failures alone would count.
 -- using cells, winners, judged, times
-select c.run, c.arm, split_part(c.task, '/', 1) as operator, c.task, c.seed,
-    if(j.verdict = 'correct', j.log_speedup, 0) as log_speedup,
-    if(j.verdict = 'correct', j.log_speedup_se, 0) as log_speedup_se,
-    coalesce(j.verdict = 'correct', false) as correct,
-    if(j.verdict = 'correct', coalesce(t.times_us, []), []) as times_us
-from cells c
-left join winners w using (run, task)
-left join judged j on j.task = c.task and j.kernel_id = w.kernel_id and not w.is_naive
-left join times t using (evaluation_id)
-where c.standing = 'done' and (w.kernel_id is null or w.is_naive or j.kernel_id is not null)
+with
+every as (
+    select c.run, c.arm, c.task, c.seed, c.standing, j.verdict, j.log_speedup, j.log_speedup_se, j.searched, t.times_us,
+        c.standing = 'done' and (w.kernel_id is null or w.is_naive or j.kernel_id is not null) as known
+    from cells c
+    left join winners w using (run, task)
+    left join judged j on j.task = c.task and j.kernel_id = w.kernel_id and not w.is_naive
+    left join times t on t.evaluation_id = j.searched_id
+)
+select run, arm, split_part(task, '/', 1) as operator, task, seed,
+    if(verdict = 'correct', log_speedup, 0) as log_speedup,
+    if(verdict = 'correct', log_speedup_se, 0) as log_speedup_se, if(verdict = 'correct', searched, 0) as searched,
+    coalesce(verdict = 'correct', false) as has_winner,
+    if(verdict = 'correct', coalesce(times_us, []), []) as times_us
+from every
+where known and task in (
+    select task from every group by task having count(*) filter (known or standing = 'failed') = $per_task
+)
 
 -- [scores]
 -- using outcomes
 select *,
     case
-        when not correct then 0
+        when not has_winner then 0
         when len(times_us) = 0 then exp(log_speedup)
         else list_sum([t[1] * t[1] / t[2] for t in times_us]) / list_sum([t[1] for t in times_us])
     end as score
@@ -74,7 +97,7 @@ from outcomes
 -- [outcome_rows]
 -- Fields of `evo.compare.inference.Outcome`.
 -- using outcomes
-select arm, operator, task, seed, log_speedup, log_speedup_se, correct, times_us
+select arm, operator, task, seed, log_speedup, log_speedup_se, searched, has_winner, times_us
 from outcomes
 order by arm, task, seed
 
@@ -84,16 +107,16 @@ order by arm, task, seed
 with
 tasks as (
     select arm, operator, task, count(*) as cells, avg(log_speedup) as log_speedup,
-        avg((correct)::int) as correct, avg((correct and exp(log_speedup) > 1)::int) as above_1,
-        avg((correct and exp(log_speedup) > 2)::int) as above_2,
-        avg((correct and exp(log_speedup) > 4)::int) as above_4, avg((score >= 1)::int) as fast_1,
+        avg((has_winner)::int) as with_winner, avg((has_winner and exp(log_speedup) > 1)::int) as above_1,
+        avg((has_winner and exp(log_speedup) > 2)::int) as above_2,
+        avg((has_winner and exp(log_speedup) > 4)::int) as above_4, avg((score >= 1)::int) as fast_1,
         avg((score >= 2)::int) as fast_2, avg((score >= 4)::int) as fast_4, avg((score >= 8)::int) as fast_8
     from scores
     group by arm, operator, task
 ),
 operators as (
     select arm, operator, count(*) as tasks, sum(cells) as cells, avg(log_speedup) as log_speedup,
-        avg(correct) as correct, avg(above_1) as above_1, avg(above_2) as above_2, avg(above_4) as above_4,
+        avg(with_winner) as with_winner, avg(above_1) as above_1, avg(above_2) as above_2, avg(above_4) as above_4,
         avg(fast_1) as fast_1, avg(fast_2) as fast_2, avg(fast_4) as fast_4, avg(fast_8) as fast_8
     from tasks
     group by arm, operator
@@ -101,7 +124,7 @@ operators as (
 arms as (
     select arm, count(*) as operators, sum(tasks)::int as tasks, sum(cells)::int as cells,
         exp(avg(log_speedup)) as speedup,
-        avg(correct) as correct, avg(above_1) as above_1, avg(above_2) as above_2, avg(above_4) as above_4,
+        avg(with_winner) as with_winner, avg(above_1) as above_1, avg(above_2) as above_2, avg(above_4) as above_4,
         avg(fast_1) as fast_1, avg(fast_2) as fast_2, avg(fast_4) as fast_4, avg(fast_8) as fast_8
     from operators
     group by arm
@@ -114,31 +137,41 @@ order by speedup desc, arm
 
 -- [pairs]
 -- using outcomes
-select own.arm, own.operator, own.task, own.log_speedup - theirs.log_speedup as log_ratio
+select own.arm, own.operator, own.task, own.log_speedup - theirs.log_speedup as log_ratio,
+    own.searched - theirs.searched as searched, (own.has_winner or theirs.has_winner)::int as found
 from outcomes own
 join outcomes theirs on theirs.arm = $reference and theirs.task = own.task and theirs.seed = own.seed
 where own.arm <> $reference
 
 -- [tasks]
 -- using pairs
-select arm, operator, task, count(*) as pairs, avg(log_ratio) as log_ratio from pairs group by all
+select arm, operator, task, count(*) as pairs, sum(found) as found, avg(log_ratio) as log_ratio,
+    avg(searched) as searched
+from pairs
+group by all
 
 -- [operators]
 -- using tasks
-select arm, operator, sum(pairs)::int as pairs, avg(log_ratio) as log_ratio from tasks group by all
+select arm, operator, sum(pairs)::int as pairs, sum(found)::int as found, avg(log_ratio) as log_ratio,
+    avg(searched) as searched
+from tasks
+group by all
 
 -- [beside_reference]
 -- Each arm beside the reference: the primary endpoint.
 -- using operators
-select arm, count(*) as operators, sum(pairs)::int as pairs, exp(avg(log_ratio)) as ratio
+select arm, count(*) as operators, sum(pairs)::int as pairs, sum(found)::int as found, exp(avg(log_ratio)) as ratio,
+    exp(median(log_ratio)) as median, exp(avg(searched)) as searched
 from operators
 group by arm
 order by ratio desc, arm
 
 -- [operators_beside]
--- The same, operator by operator: what the test and the bootstrap resample.
+-- The same, operator by operator: the test flips the signs of whole families of them.
 -- using operators
-select arm, operator, pairs, exp(log_ratio) as ratio from operators order by arm, operator
+select arm, operator, pairs, found, exp(log_ratio) as ratio, exp(searched) as searched
+from operators
+order by arm, operator
 
 -- [used]
 select arm, count(*) as cells, sum(evaluations)::bigint as evaluations, sum(trials)::bigint as trials,
@@ -155,9 +188,9 @@ order by arm
 -- using outcomes
 select c.task, c.arm, c.seed, c.standing, c.reason, exp(w.log_speedup) as own_speedup, w.level, w.flagged,
     exp(o.log_speedup) as judged_speedup,
-    if(o.correct, exp(o.log_speedup - 1.96 * o.log_speedup_se), null) as judged_low,
-    if(o.correct, exp(o.log_speedup + 1.96 * o.log_speedup_se), null) as judged_high,
-    o.correct, u.evaluations, u.trials, (u.tokens_in + u.tokens_out)::bigint as tokens, u.cost_usd, u.evaluator_s,
+    if(o.has_winner, exp(o.log_speedup - 1.96 * o.log_speedup_se), null) as judged_low,
+    if(o.has_winner, exp(o.log_speedup + 1.96 * o.log_speedup_se), null) as judged_high,
+    exp(o.searched) as searched_speedup, o.has_winner, u.evaluations, u.trials, (u.tokens_in + u.tokens_out)::bigint as tokens, u.cost_usd, u.evaluator_s,
     if(w.is_naive, null, left(w.kernel_id, 12)) as kernel, c.run
 from cells c
 left join winners w using (run, task)
@@ -192,6 +225,7 @@ select o.task, o.cells, left(o.kernel_id, 12) as kernel, coalesce(j.verdict, 'no
     if(j.verdict = 'correct', exp(j.log_speedup), null) as speedup,
     if(j.verdict = 'correct', exp(j.log_speedup - 1.96 * j.log_speedup_se), null) as speedup_low,
     if(j.verdict = 'correct', exp(j.log_speedup + 1.96 * j.log_speedup_se), null) as speedup_high,
+    if(j.verdict = 'correct', exp(j.searched), null) as searched,
     if(j.verdict = 'correct', exp(j.log_ratio), null) as over_fastest,
     if(j.verdict = 'correct', exp(j.log_ratio - 1.96 * j.log_ratio_se), null) as over_fastest_low,
     if(j.verdict = 'correct', exp(j.log_ratio + 1.96 * j.log_ratio_se), null) as over_fastest_high,
@@ -203,16 +237,16 @@ left join library l on l.evaluation_id = j.evaluation_id and j.verdict = 'correc
 order by o.task, speedup desc nulls last, o.kernel_id
 
 -- [time_rows]
-select e.task, left(e.kernel_id, 12) as kernel, t.workload, t.latency_us, t.anchor_latency_us as naive_us,
+select e.task, left(e.kernel_id, 12) as kernel, split_part(e.evaluation_id, '/', 4) as sizes, t.workload, t.latency_us, t.anchor_latency_us as naive_us,
     l.library_latency_us as library_us, exp(t.log_ratio) as speedup,
     exp(t.log_ratio - 1.96 * t.log_ratio_se) as speedup_low,
     exp(t.log_ratio + 1.96 * t.log_ratio_se) as speedup_high, t.pairs
 from timings t
 join evaluations e on e.evaluation_id = t.evaluation_id and e.run = 'store'
-    and e.evaluation_id = e.task || '/judged/' || e.kernel_id
+    and e.evaluation_id in (e.task || '/judged/' || e.kernel_id, e.task || '/searched/' || e.kernel_id)
 left join library_timings l on l.evaluation_id = t.evaluation_id and l.workload = t.workload and l.run = 'store'
 where t.run = 'store'
-order by e.task, e.kernel_id, t.workload
+order by e.task, e.kernel_id, sizes, t.workload
 
 -- [failures]
 select arm, status, sum(count)::bigint as count, max(left(example, 300)) as example
@@ -239,9 +273,9 @@ group by all
 order by first_began
 
 -- [shapes]
-select task, json_extract(detail_json, '$.drawn')::int as drawn
+select task, json_extract(detail_json, '$.hidden')::int as hidden, json_extract(detail_json, '$.timed')::int as timed
 from events
-where run = 'store' and kind = 'hidden_shapes'
+where run = 'store' and kind = 'drawn_sizes'
 order by task
 
 -- [source]

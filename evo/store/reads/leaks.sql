@@ -14,19 +14,25 @@ select 'is told lessons of other runs', null from runs
 where json_array_length(config_json, '$.lessons') > 0 or json_array_length(config_json, '$.learnt') > 0
 
 -- [prompts]
--- Every prompt that was sent, also those without an answer yet.
-select request_id, messages_json from llm_calls
+-- Every prompt that was sent, also those without an answer yet, in the order in which they were sent.
+select c.request_id, c.messages_json, coalesce(s.sent, c.created_at) as moment
+from llm_calls c
+left join (select cache_key, min(created_at) as sent from llm_sent group by cache_key) s using (cache_key)
 union all
-select request_id, messages_json from llm_sent where messages_json is not null
+select request_id, messages_json, created_at from llm_sent where messages_json is not null
+order by moment
 
--- [own]
--- What a cell made by itself.
-select source as text from kernels
-union all select answer from llm_calls where answer is not null
-union all select tool_calls_json from llm_calls where tool_calls_json is not null
+-- [learnt]
+-- What a cell learnt by itself, in the order in which it did: answers to its requests, and kernels that these led to.
+select created_at as moment, answer as text, null as values_json from llm_calls where answer is not null
+union all
+select created_at, tool_calls_json, null from llm_calls where tool_calls_json is not null
+union all
+select p.created_at, k.source, k.values_json from proposals p join kernels k using (kernel_id)
+order by moment
 
 -- [made]
 select distinct source as text from kernels
 
 -- [ideas]
-select distinct description as text from proposals where model is not null and length(description) >= 32
+select distinct description as text from proposals where model is not null and length(description) >= $least
