@@ -98,9 +98,9 @@ def document(seen: Material, now: float, *, served: bool = False) -> Document:
     folds = kernel_folds(seen)
     sections = [
         Section("What was found", [*_found(seen)], "found"),
-        _population(seen, None if served else frozenset(folds)), _progress(seen),
-        *_lineages(seen, folds), _archive(seen, folds), _roofline(seen), _gains(seen), _tuning(seen), _failures(seen),
-        _spent(seen), _settings(seen),
+        _population(seen, None if served else frozenset(folds)), _progress(seen), *_lineages(seen, folds),
+        _archive(seen, folds), _roofline(seen), _gains(seen), _tuning(seen), _failures(seen), _spent(seen),
+        _settings(seen),
     ]  # fmt: skip
     return Document(
         f"Run {seen.run.rstrip('/').rpartition('/')[2]}", told(seen), [*notices(seen)], sections,

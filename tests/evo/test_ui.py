@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import shutil
 import signal
 import socket
@@ -18,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from evo.report import render
 from evo.report.health import Health, HealthFinding
 from evo.report.ui import server as watching
 from evo.report.ui.server import Made, Maker, Reading, Trace, Watched, Wish, due, is_ours, server
@@ -162,6 +164,13 @@ def test_garbage_is_refused_in_a_word_and_the_next_reader_is_answered(still: Ser
             heard = b"".join(iter(lambda: connection.recv(1 << 16), b""))
             assert b"page" not in heard and b"200 OK" not in heard and b"NONSENSE" not in heard
     assert still.ask("/")[0] == 200
+
+
+def test_no_name_of_the_pages_scripts_is_taken_twice() -> None:
+    script = render._script(live=True)
+    declared = re.findall(r"^(?:const|let|class|function) (\[[^\]]+\]|\w+)", script, re.MULTILINE)
+    names = [name for each in declared for name in re.findall(r"\w+", each)]
+    assert len(names) > 30 and len(names) == len(set(names)), "a script with a name twice does not run at all"
 
 
 # --- when a run is read ----------------------------------------------------------------------------------------------
