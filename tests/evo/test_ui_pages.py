@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows["tells"] = [row for row in rows["tells"] if row["number"] != 14]
     sent = {
         "request_id": f"{TASK}#14", "role": "mutate", "model": "big", "cache_key": "q", "sample": 0, "most_tokens": 1,
-        "most_usd": 0.0, "created_at": START_S + 60, "messages_json": "[]",
+        "most_in": 1, "most_usd": 0.0, "created_at": START_S + 60, "messages_json": "[]",
     }  # fmt: skip
     with Store(folder, create=True) as store:
         store.commit(joined(rows, {"llm_sent": [sent], "events": [event("session"), event("stopped")]})).result()
