@@ -320,7 +320,7 @@ def test_in_a_browser_the_picture_keeps_up_and_keeps_its_filters(live: Live, tmp
         page.run(f"(window.before = {PICTURE}).view.signal('across', 'elapsed').runAsync().then(() => 0)")
         live.store.commit(better(40, "P", "C2", 0.1, "a slower sibling")).result()
         _follow(page, live.told("a slower sibling"))
-        has_it = f"{PICTURE}.view.data('individuals').some((each) => each.card === 'P')"
+        has_it = f"{PICTURE}.view.data('individuals').some((each) => each.id === 'P')"
         page.until(f"{PICTURE} !== window.before && {PICTURE}.view && {has_it}")
         assert page.run(f"{PICTURE}.view.signal('across')") == "elapsed"
 
