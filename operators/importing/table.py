@@ -1,0 +1,3 @@
+"""The core ATen operators that graphs may call."""
+
+OPERATORS: dict[str, object] = {}
