@@ -232,15 +232,25 @@ def _check_argument(graph: Graph, argument: Any, counts: Mapping[str, int], wher
 # --- evaluation -------------------------------------------------------------------------------------------------------
 
 
-def aten(name: str) -> Callable[..., Any]:
-    """The operator of torch that a node names. Raises OperatorError where `operators.importing.table` has none."""
-    from operators.importing.table import OPERATORS
+@lru_cache(maxsize=1024)
+def aten(name: str) -> Any:
+    """The operator of torch that a node names; one of ATen that changes nothing and draws nothing at random.
 
-    if name not in OPERATORS:
-        raise OperatorError(f"{unknown('operator', name, OPERATORS)}")
-    _, packet, overload = name.split(".")
-    found: Callable[..., Any] = getattr(getattr(torch.ops.aten, packet), overload)
+    Raises OperatorError.
+    """
+    parts = name.split(".")
+    packet = getattr(torch.ops.aten, parts[1], None) if len(parts) == 3 and parts[0] == "aten" else None
+    found = getattr(packet, parts[2], None) if isinstance(packet, torch._ops.OpOverloadPacket) else None
+    if not isinstance(found, torch._ops.OpOverload):
+        raise OperatorError(f"there is no ATen operator {quote(name)}")
+    if found._schema.is_mutable or torch.Tag.nondeterministic_seeded in found.tags:
+        raise OperatorError(f"{name} changes its arguments or draws numbers at random, which no graph may")
     return found
+
+
+def schema_of(name: str) -> Any:
+    """The schema of an operator: its arguments with their names and defaults."""
+    return aten(name)._schema
 
 
 def evaluate(
@@ -285,8 +295,7 @@ class Evaluation:
         kwargs = {name: self.argument(each) for name, each in node.kwargs.items()}
         for name, each in kwargs.items():
             kwargs[name] = self.dtypes[each] if name == "dtype" and isinstance(each, str) else each
-        schema = getattr(function, "_schema", None)
-        for position, parameter in enumerate(schema.arguments if schema else ()):
+        for position, parameter in enumerate(function._schema.arguments):
             if parameter.name == "dtype" and position < len(args) and isinstance(args[position], str):
                 args[position] = self.dtypes[args[position]]
             if parameter.name == "device" and parameter.kwarg_only:
