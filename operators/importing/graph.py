@@ -224,7 +224,9 @@ def _check_argument(graph: Graph, argument: Any, counts: Mapping[str, int], wher
             if name not in CALC:
                 raise ValueError(f"{where}: {unknown('function of numbers', name, CALC)}")
         case _:
-            raise ValueError(f"{where}: {quote(str(argument))} is no argument; write a number, a list, ref, expr or calc")
+            raise ValueError(
+                f"{where}: {quote(str(argument))} is no argument; write a number, a list, ref, expr or calc"
+            )
     for each in inner:
         _check_argument(graph, each, counts, where, depth + 1)
 

@@ -75,7 +75,20 @@ FUNCTIONS: Mapping[str, str | Callable[[list[Any]], str]] = {
     "_to_copy": "a0", "clone": "a0", "copy": "a1", "alias": "a0", "detach": "a0", "lift_fresh_copy": "a0",
 }  # fmt: skip
 """By operator: the result in terms of its arguments, a0 the first."""
-COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "logical_not", "isnan", "isinf")
+COMPARISONS = (
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+    "logical_not",
+    "isnan",
+    "isinf",
+)
 OVERLOADS: Mapping[str, str] = {
     "pow": "Tensor_Scalar Tensor_Tensor Scalar", "clamp": "default Tensor", "clamp_min": "default Tensor",
     "clamp_max": "default Tensor", "div": "Tensor Scalar Tensor_mode Scalar_mode", "where": "self ScalarOther ScalarSelf Scalar",
@@ -83,7 +96,7 @@ OVERLOADS: Mapping[str, str] = {
     "bitwise_xor": "Tensor Scalar", "floor_divide": "default Scalar", "lerp": "Scalar Tensor", "round": "default",
     "xlogy": "Tensor",
 }  # fmt: skip
-_TWO = "add sub rsub mul fmod remainder eq ne lt le gt ge".split()
+_TWO = ["add", "sub", "rsub", "mul", "fmod", "remainder", "eq", "ne", "lt", "le", "gt", "ge"]
 
 
 def overloads(name: str) -> list[str]:

@@ -35,6 +35,8 @@ SUMS = {
     "sum": ("0", "sum += v;", "sum"), "mean": ("0", "sum += v;", "sum / n"), "prod": ("1", "sum *= v;", "sum"),
     "any": ("0", "sum = sum || v != 0;", "sum"), "all": ("1", "sum = sum && v != 0;", "sum"),
 }  # fmt: skip
+
+
 def vector_norm(writer: Writer, node: Node, x: Array, order: Any = 2, dims: Any = None, *_: Any) -> Array:
     """A norm of vectors along some axes."""
     along, out = axes(dims, len(x.shape)), writer.result(node)
@@ -236,7 +238,9 @@ def batch_norm(writer: Writer, node: Node, x: Array, weight: Any, bias: Any, *ar
                 kernel.put(outs[0], where(inner), _affine(kernel, value, weight, bias, index))
         momentum = kernel.number(args[3] if len(args) > 3 else 0)
         moved = [
-            f"(1 - {momentum}) * {kernel.get(old, index, 'ACC')} + {momentum} * {new}" if isinstance(old, Array) else "0"
+            f"(1 - {momentum}) * {kernel.get(old, index, 'ACC')} + {momentum} * {new}"
+            if isinstance(old, Array)
+            else "0"
             for old, new in zip(args[:2], ("mean", "squares / (count - 1)"), strict=True)
         ]
         for out, value in zip(outs[1:], ("mean", "root", *moved), strict=False):

@@ -153,7 +153,9 @@ def test_a_random_graph_and_its_kernel_compute_what_the_module_does(seed: int, t
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", some_slow(("gelu_mm", "softmax", "layernorm", "conv2", "maxpool2", "rms"), ("gelu_mm",)))
+@pytest.mark.parametrize(
+    "name", some_slow(("gelu_mm", "softmax", "layernorm", "conv2", "maxpool2", "rms"), ("gelu_mm",))
+)
 def test_a_generated_kernel_is_judged_right_and_its_mutants_are_refused(name: str, tmp_path: Path) -> None:
     module, inputs, dims = sample(name)
     shapes = [{dim: size + more for dim, size in dims.items()} for more in (0, 1, 2, 5)]
