@@ -429,7 +429,8 @@ ENTRIES = {
         "_reshape_copy.default", "view_copy.default",
     )},
     **{f"aten.{name}": squeezed for name in (
-        "squeeze.default", "squeeze.dim", "squeeze.dims", "unsqueeze.default", "squeeze_copy.dims", "unsqueeze_copy.default",
+        "squeeze.default", "squeeze.dim", "squeeze.dims", "unsqueeze.default", "squeeze_copy.dims",
+        "unsqueeze_copy.default",
     )},
     **{f"aten.{name}": permuted for name in (
         "permute.default", "permute_copy.default", "transpose.int", "t.default", "numpy_T.default",

@@ -92,7 +92,10 @@ LOCAL: Mapping[str, Callable[..., Any]] = {
 }  # fmt: skip
 """The own error of a function, in roundoffs over two, as the bound grants two of them; others have two of |y|."""
 SMOOTH = EXACT | LOCAL.keys() | frozenset(
-    ["tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "atan2", "hypot", "fmod", "remainder", "floor_divide", "hardsigmoid", "hardswish", "softshrink", "addcmul", "addcdiv"]
+    (
+        "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "atan2", "hypot", "fmod",
+        "remainder", "floor_divide", "hardsigmoid", "hardswish", "softshrink", "addcmul", "addcdiv",
+    )
 )  # fmt: skip
 MOVES = frozenset(
     [
@@ -600,7 +603,8 @@ def _running_extreme(run: RunningErrors, func: Any, out: Any, x: Tensor, dim: in
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("mm", "bmm", "mv", "dot"), _mm), **dict.fromkeys(("addmm", "baddbmm", "addmv"), _addmm),
     "convolution": _convolution, "convolution_overrideable": _convolution, "sum": _sum, "mean": _sum, "cumsum": _cumsum,
-    "cummax": _running_extreme, "cummin": _running_extreme, "prod": _prod, "cumprod": _cumprod, "max": _extreme, "min": _extreme, "argmax": _arg, "argmin": _arg,
+    "cummax": _running_extreme, "cummin": _running_extreme, "prod": _prod,
+    "cumprod": _cumprod, "max": _extreme, "min": _extreme, "argmax": _arg, "argmin": _arg,
     "sort": _sorted, "topk": _sorted, "max_pool2d_with_indices": _max_pool, "max_pool3d_with_indices": _max_pool,
     **dict.fromkeys(("avg_pool1d", "avg_pool2d", "avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d",
                      "upsample_bilinear2d", "upsample_linear1d", "upsample_trilinear3d"), _mean_of),
