@@ -227,7 +227,12 @@ class RunningErrors(TorchDispatchMode):
         """S of a result."""
         last = self.stored * torch.nan_to_num(y.double().abs(), nan=0.0, posinf=0.0)
         error = (self.sized(y) - last).clamp(min=0) if self.of(y) is not None else self.sized(y)
-        return error / _growth(self.longest)
+        return error / self.unit
+
+    @property
+    def unit(self) -> float:
+        """Roundoffs of the longest sum so far."""
+        return _growth(self.longest)
 
     # --- execution ---
 
@@ -242,9 +247,22 @@ class RunningErrors(TorchDispatchMode):
         if out is not None:
             return out
         out = func(*args, **kwargs)
-        if not func.is_view and name not in CONSTANTS:
+        if func.is_view:
+            self._viewed(func, args, kwargs, out)
+        elif name not in CONSTANTS:
             self._follow(func, name, args, kwargs, out)
         return out
+
+    def _viewed(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
+        """Copy the errors where what may be a view, as `reshape`, is a copy."""
+        source, own = args[0], self.of(args[0])
+        memory = source.untyped_storage()._cdata
+        outs = out if isinstance(out, tuple | list) else [out]
+        if own is None or all(y.untyped_storage()._cdata == memory for y in outs):
+            return
+        moved = func(own, *args[1:], **kwargs)
+        for y, error in zip(outs, moved if isinstance(moved, tuple | list) else [moved], strict=True):
+            self.keep(y, error)
 
     @staticmethod
     def _knows(name: str) -> bool:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from operators.errors import OperatorError
-from operators.importing.running import running
+from operators.importing.running import RunningErrors, running
 from tests.choosing import some_slow
 from tests.importing.samples import SAMPLES, sample
 
@@ -37,7 +37,10 @@ def share(module: Any, inputs: list[torch.Tensor], dtype: torch.dtype) -> float:
         found = wide(*args)
         return found if isinstance(found, torch.Tensor) else {str(n): y for n, y in enumerate(found)}
 
-    right, sizes = reference(*given), running(reference, "fp32" if dtype == torch.float32 else "bf16")(*given)
+    with RunningErrors("fp32" if dtype == torch.float32 else "bf16") as errors, torch.no_grad():
+        result = reference(*given)
+    results = result if isinstance(result, dict) else {"": result}
+    right, sizes = reference(*given), {name: errors.magnitude(y) * errors.unit for name, y in results.items()}
     low = [low] if isinstance(low, torch.Tensor) else list(low)
     right, sizes = ([v] if isinstance(v, torch.Tensor) else list(v.values()) for v in (right, sizes))
     worst = 0.0
@@ -90,6 +93,11 @@ def test_errors_pass_through_views_and_changes_in_place() -> None:
     assert not found[3].any()
     assert bool((found[1] > 0).all())
     assert bool((found[2] > torch.exp(x[2])).all())
+
+
+def test_errors_follow_what_is_copied_only_where_it_must_be() -> None:
+    x = torch.rand(4, 6, dtype=torch.float64)
+    assert bool((running(lambda x: torch.exp(x).t().contiguous().reshape(3, 8))(x) > 0).all())
 
 
 def test_what_cancels_keeps_the_errors_of_its_terms() -> None:
