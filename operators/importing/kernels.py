@@ -423,7 +423,7 @@ class Writer:
         return f"max({', '.join((least, *others))})" if others else least
 
     def _shared(self) -> tuple[dict[str, str], list[tuple[str, str, tuple[str, ...]]]]:
-        """What each scratch is called in the plan: two of one type and size share memory where their times do not
+        """Names of scratch in the plan: two of one type and size share memory where their times do not
         meet."""
         last: dict[str, int] = {}
         for number, kernel in enumerate(self.kernels):

@@ -270,7 +270,7 @@ def padded(writer: Writer, node: Node, x: Array, pad: Sequence[Any], value: Any 
 
 
 def _held(writer: Writer, node: Node, array: Array) -> Array:
-    """What an array holds, in memory: reading it costs no more than that."""
+    """The elements of an array, in memory: reading it costs no more than that."""
     out = writer.result(node)
     with writer.kernel(node) as kernel, kernel.parallel(out.shape) as index:
         kernel.put(out, index, kernel.get(array, index))

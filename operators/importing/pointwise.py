@@ -37,7 +37,7 @@ INTEGERS: Mapping[str, str] = {
     "remainder": "((a0 % a1 + a1) % a1)", "fmod": "(a0 % a1)", "abs": "(a0 < 0 ? -a0 : a0)",
     "floor": "a0", "ceil": "a0", "round": "a0", "trunc": "a0", "pow": "(long long)(pow((double)a0, (double)a1))",
 }  # fmt: skip
-"""What integers are made of, where that is not what floating numbers are."""
+"""Texts for integers, where they are not those for floating numbers."""
 
 FUNCTIONS: Mapping[str, str | Callable[[list[Any]], str]] = {
     # one number

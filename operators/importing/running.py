@@ -281,7 +281,7 @@ class RunningErrors(TorchDispatchMode):
         raise OperatorError(f'the rounding errors of {func} are not known: write bound = "measured"')
 
     def _in_place(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """What an operator that changes its first argument does, by way of the one that does not."""
+        """The result of an operator that changes its first argument, by way of the one that does not."""
         target, plain = args[0], name.removesuffix("_")
         if plain in ("zero", "fill"):
             self.keep(target, None)
@@ -334,7 +334,7 @@ class RunningErrors(TorchDispatchMode):
         return func(*moved, **{k: errors(v, k) for k, v in kwargs.items() if k != "dtype"})  # type: ignore[no-any-return]
 
     def _smooth(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], y: Tensor) -> Tensor | None:
-        """What the errors of the arguments come to, by evaluation at their ends, and the function's own."""
+        """The errors that follow from those of the arguments, by evaluation at their ends, and the function's own."""
         error: Tensor | None = None
         base = y.double()
         conditions = [x for x in args if isinstance(x, Tensor) and x.dtype == torch.bool]

@@ -1,4 +1,4 @@
-"""How wide error bounds by running analysis are, and what passes them: `python -m tests.bench.graph_bounds`.
+"""The width of error bounds by running analysis, and what passes them: `python -m tests.bench.graph_bounds`.
 
 For sample modules, and for KernelBench problems of a clone that is named (`--kernelbench FOLDER`, run as they are, with
 smaller sizes; only for a source that you trust): the largest error of torch in fp32 and bf16 as a share of the bound,
@@ -61,7 +61,7 @@ def problems(clone: Path, level: int) -> Iterator[tuple[str, Any, list[torch.Ten
 
 
 def refused(module: Any, inputs: list[Any], folder: Path, count: int, dims: dict[str, int]) -> str:
-    """How many of so many mutants of the generated kernel are refused; why the kernel itself is, if it is."""
+    """The share of so many mutants of the generated kernel that is refused; why the kernel itself is, if it is."""
     shapes = [{dim: size + more for dim, size in dims.items()} for more in (0, 1, 5)]
     operator = write_folder(folder / "judged", graph_of(module, inputs, dims), shapes=shapes)
     (folder / "built").mkdir()
