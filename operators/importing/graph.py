@@ -173,7 +173,8 @@ def _check(graph: Graph) -> None:
     if len(graph.nodes) > MAX_NODES or sum(len(c.values) for c in graph.constants) > MAX_CONSTANT:
         raise ValueError(f"at most {MAX_NODES} nodes, and {MAX_CONSTANT} numbers in constants, are allowed")
     counts: dict[str, int] = {}
-    for named in (*graph.scalars, *graph.inputs, *graph.constants):
+    every: list[GraphScalar | GraphTensor] = [*graph.scalars, *graph.inputs, *graph.constants]
+    for named in every:
         _name(named.name, counts)
         if named.dtype not in GRAPH_DTYPES:
             raise ValueError(f"{named.name}: {unknown('dtype', named.dtype, GRAPH_DTYPES)}")

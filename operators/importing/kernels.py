@@ -126,9 +126,9 @@ class Kernel:
         """A name that no loop nest uses for itself."""
         return f"{name}_" if _LOCAL.fullmatch(name) else name
 
-    def size(self, text: Any) -> str:
+    def size(self, value: Any) -> str:
         """An integer over dims as C++: the number, or the parameter that is passed for it."""
-        text = as_text(text)
+        text = as_text(value)
         if re.fullmatch(r"-?\d+", text):
             return text
         if text.isidentifier():

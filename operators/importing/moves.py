@@ -114,17 +114,6 @@ def selected(writer: Writer, node: Node, x: Array, dim: int, at: Any) -> Array:
 
 def split(writer: Writer, node: Node, x: Array, sizes: Any, dim: int = 0) -> tuple[Array, ...]:
     """The parts of an axis."""
-    if node.op.endswith("unbind.int"):
-        count = range(len(node.outputs))
-        dim = sizes or 0
-        return tuple(
-            _view(
-                x,
-                writer.shape(node, n),
-                lambda _, index, n=n: [*index[: dim % len(x.shape)], str(n), *index[dim % len(x.shape) :]],
-            )
-            for n in count
-        )
     dim %= len(x.shape)
     made, begin = [], "0"
     for n in range(len(node.outputs)):
@@ -132,6 +121,17 @@ def split(writer: Writer, node: Node, x: Array, sizes: Any, dim: int = 0) -> tup
         own = as_text(sizes[n] if isinstance(sizes, list) else sizes)
         begin = str(int(begin) + int(own)) if begin.isdigit() and own.isdigit() else f"{begin} + ({own})"
     return tuple(made)
+
+
+def unbound(writer: Writer, node: Node, x: Array, dim: int = 0) -> tuple[Array, ...]:
+    """The places of an axis, each by itself."""
+    axis = dim % len(x.shape)
+
+    def part(number: int) -> Array:
+        shape = writer.shape(node, number)
+        return _view(x, shape, lambda _, index: [*index[:axis], str(number), *index[axis:]])
+
+    return tuple(map(part, range(len(node.outputs))))
 
 
 def flipped(writer: Writer, node: Node, x: Array, dims: Any) -> Array:
@@ -423,7 +423,7 @@ def same(writer: Writer, node: Node, x: Array, *_: Any) -> Array:
     return x
 
 
-ENTRIES = {
+ENTRIES: dict[str, Callable[..., Any]] = {
     **{f"aten.{name}": reshaped for name in (
         "view.default", "_unsafe_view.default", "reshape.default", "flatten.using_ints", "unflatten.int",
         "_reshape_copy.default", "view_copy.default",
@@ -438,7 +438,7 @@ ENTRIES = {
     "aten.expand.default": expanded, "aten.expand_copy.default": expanded, "aten.slice.Tensor": sliced,
     "aten.slice_copy.Tensor": sliced, "aten.select.int": selected, "aten.select_copy.int": selected,
     "aten.split.Tensor": split, "aten.split_with_sizes.default": split, "aten.split_with_sizes_copy.default": split,
-    "aten.unbind.int": split, "aten.flip.default": flipped, "aten.roll.default": rolled,
+    "aten.unbind.int": unbound, "aten.flip.default": flipped, "aten.roll.default": rolled,
     "aten.repeat.default": repeated, "aten.diagonal.default": diagonal, "aten.diagonal_copy.default": diagonal,
     "aten.unfold.default": unfolded,
     **{f"aten.{name}.default": filled for name in (

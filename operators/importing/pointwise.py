@@ -144,4 +144,6 @@ def pointwise(writer: Writer, node: Node, *args: Any) -> tuple[Array | None, ...
     return (out, *(None for _ in node.outputs[1:]))
 
 
-ENTRIES = {f"aten.{name}.{overload}": pointwise for name in FUNCTIONS for overload in overloads(name)}
+ENTRIES: dict[str, Callable[..., Any]] = {
+    f"aten.{name}.{overload}": pointwise for name in FUNCTIONS for overload in overloads(name)
+}

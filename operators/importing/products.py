@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -241,7 +241,7 @@ def bilinear(writer: Writer, node: Node, x: Array, size: Any, corners: Any, *fac
     return out
 
 
-ENTRIES = {
+ENTRIES: dict[str, Callable[..., Any]] = {
     **{f"aten.{name}.default": matmul for name in ("mm", "bmm", "matmul", "mv", "dot")},
     **{f"aten.{name}.default": added_product for name in ("addmm", "baddbmm", "addmv")},
     "aten.linear.default": linear, "aten.convolution.default": convolution,

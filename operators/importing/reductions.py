@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from operators.importing.graph import Node
@@ -319,7 +319,7 @@ def ordered(writer: Writer, node: Node, x: Array, *args: Any) -> tuple[Array | N
     return tuple(outs)
 
 
-ENTRIES = {
+ENTRIES: dict[str, Callable[..., Any]] = {
     **{f"aten.{name}": reduction for name in (
         "sum.default", "sum.dim_IntList", "mean.default", "mean.dim", "prod.default", "prod.dim_int", "any.default",
         "any.dim", "any.dims", "all.default", "all.dim", "all.dims",

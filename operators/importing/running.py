@@ -182,11 +182,11 @@ def _growth(terms: int) -> float:
     return float(terms) if terms <= FEW_TERMS else math.sqrt(terms)
 
 
-class RunningErrors(TorchDispatchMode):
+class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Executes operators and keeps the errors of their results, by the memory that holds these."""
 
     def __init__(self, dtype: DType | str) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         element = dtype if isinstance(dtype, DType) else DTYPES[dtype]
         self.roundoff = DTYPES[ACCUMULATOR[element.name]].unit_roundoff
         ratio = element.unit_roundoff / self.roundoff
@@ -216,7 +216,7 @@ class RunningErrors(TorchDispatchMode):
                 return
             count = storage.nbytes() // x.element_size()
             memory = torch.zeros(count, dtype=torch.float64, device=x.device)
-            self._held[storage._cdata] = StorageWeakRef(storage), memory
+            self._held[storage._cdata] = StorageWeakRef(storage), memory  # type: ignore[no-untyped-call]
         shadow = self._held[storage._cdata][1].as_strided(x.size(), x.stride(), x.storage_offset())
         if error is None:
             shadow.zero_()
@@ -238,7 +238,7 @@ class RunningErrors(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        for key in [key for key, (reference, _) in self._held.items() if reference.expired()]:
+        for key in [key for key, (reference, _) in self._held.items() if reference.expired()]:  # type: ignore[no-untyped-call]
             del self._held[key]
         name = func._schema.name.split("::")[1]
         if func._schema.is_mutable:
@@ -374,9 +374,9 @@ class RunningErrors(TorchDispatchMode):
 Rule = Callable[..., Any]
 
 
-def _bilinear(run: RunningErrors, func: Any, a: Tensor, b: Tensor, terms: int, *rest: Any) -> Tensor:
+def _bilinear(run: RunningErrors, func: Callable[..., Tensor], a: Tensor, b: Tensor, terms: int, *rest: Any) -> Tensor:
     """A sum of products of elements of a and b."""
-    total = run.sums(terms) * func(a.double().abs(), b.double().abs(), *rest)
+    total: Tensor = run.sums(terms) * func(a.double().abs(), b.double().abs(), *rest)
     for left, right in ((run.of(a), b.double().abs()), (a.double().abs(), run.of(b))):
         if left is not None and right is not None:
             total = total + func(left, right, *rest)
@@ -390,9 +390,12 @@ def _mm(run: RunningErrors, func: Any, y: Tensor, a: Tensor, b: Tensor) -> Tenso
 def _addmm(
     run: RunningErrors, func: Any, y: Tensor, c: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1
 ) -> Tensor:
-    product = _bilinear(run, torch.matmul, a, b, a.shape[-1]) * abs(alpha)
-    apart = run.stored * (y.double() - beta * c.double()).abs()  # some vendors round the product before they add
-    return product + abs(beta) * run.sized(c) + y.abs() / 2 + c.abs() * abs(beta) / 2 + apart
+    product: Tensor = _bilinear(run, torch.matmul, a, b, a.shape[-1]) * abs(alpha)
+    apart: Tensor = (
+        run.stored * (y.double() - beta * c.double()).abs()
+    )  # some vendors round the product before they add
+    added: Tensor = abs(beta) * (run.sized(c) + c.abs() / 2)
+    return product + added + y.abs() / 2 + apart
 
 
 def _convolution(run: RunningErrors, func: Any, y: Tensor, x: Tensor, w: Tensor, bias: Any, *rest: Any) -> Tensor:
@@ -402,7 +405,7 @@ def _convolution(run: RunningErrors, func: Any, y: Tensor, x: Tensor, w: Tensor,
     if bias is None:
         return total
     shape = [-1, *[1] * (x.dim() - 2)]
-    apart = run.stored * (y.double() - bias.double().reshape(shape)).abs()
+    apart: Tensor = run.stored * (y.double() - bias.double().reshape(shape)).abs()
     return total + run.sized(bias).reshape(shape) + y.abs() / 2 + apart
 
 
@@ -493,7 +496,7 @@ def _mean_of(run: RunningErrors, func: Any, y: Tensor, x: Tensor, *args: Any) ->
 class _Moments:
     """Deviations from the mean along some axes and the root of their square's mean, with their errors."""
 
-    def __init__(self, run: RunningErrors, x: Tensor, along: Sequence[int]) -> None:
+    def __init__(self, run: RunningErrors, x: Tensor, along: list[int]) -> None:
         x64, self.count = x.double(), _length(x, along)
         grown, own = run.sums(self.count), run.sized(x)
         self.mean = x64.mean(along, True)
