@@ -308,7 +308,7 @@ CUDA_MISTAKES = [
     ('[[buffer]]\nname = "y"\ndtype = "T"\nshape = [1]', "line 3: buffer 1 `y`: `name`: `y` is already a tensor"),
     ('[[buffer]]\nname = "i"\ndtype = "T"\nshape = [1]', "line 3: buffer 1 `i`: `name`: `i` is reserved"),
     ('[[buffer]]\nname = "b"\ndtype = "T"\nshape = ["row"]', "line 5: buffer 1 `b`: `shape`: `row`: unknown name"),
-    ("[[buffer]]\n" * 33, "33 [[buffer]] tables; at most 32 are allowed"),
+    ("[[buffer]]\n" * 257, "257 [[buffer]] tables; at most 256 are allowed"),
     # launches
     ("[[launch]]\ngrid = [1]", "line 2: launch 1: `kernel` is missing; write kernel = \"softmax_rows<BLOCK, T>\""),
     ('[[launch]]\nkernel = "f"\nblock = [1]', "line 2: launch 1 `f`: `grid` is missing; write grid = "),
@@ -329,7 +329,7 @@ CUDA_MISTAKES = [
     (launch("args = [1e-5]"), "line 6: launch 1 `f`: `args` 1e-05 is not an expression"),
     (launch('args = ["x, y"]'), "line 6: launch 1 `f`: `args`: `x, y`: one expression is wanted, not several"),
     (launch() + "\n" + launch("when = 'x'", kernel="g"), "line 11: launch 2 `g`: `when`: `x`: `x` is a tensor"),
-    (launch() * 65, "65 [[launch]] tables; at most 64 are allowed"),
+    (launch() * 513, "513 [[launch]] tables; at most 512 are allowed"),
     # groups
     (launch('group = "g"'), "line 6: launch 1 `f`: `group` 'g' is not declared; add [group.g] with repeat = \"...\""),
     (launch("group = 1"), "line 6: launch 1 `f`: `group` must be a string"),
