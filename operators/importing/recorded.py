@@ -57,6 +57,8 @@ class Recorded:
         self.sizes: list[Any] = []
         self.counts: list[Any] = []
         self.flops: list[Any] = []
+        self.terms: list[Any] = []
+        """Terms of sums."""
         self.moves = True
         used = self._used_symbols()
         for symbol, knob in symbolic.used().items():
@@ -243,17 +245,24 @@ class Recorded:
         count = sympy.prod(shape(out))
         args = [each for each in node.args if isinstance(each, fx.Node) and isinstance(each.meta.get("val"), torch.Tensor)]
         if name in ("mm", "bmm"):
+            self.terms.append(shape(args[0])[-1])
             return 2 * count * shape(args[0])[-1]
         if name in ("addmm", "baddbmm"):
+            self.terms.append(shape(args[1])[-1])
             return 2 * count * shape(args[1])[-1]
         if name == "convolution":
             weight = shape(args[1])
+            self.terms.append(sympy.prod(weight[1:]))
             return 2 * (sympy.prod(shape(args[0])) if node.args[6] else count) * sympy.prod(weight[1:])
         if "pool" in name and isinstance(node.args[1], list | tuple) and all(isinstance(k, int) for k in node.args[1]):
             return count * sympy.prod(node.args[1])
         if name in ("view", "permute", "expand", "unsqueeze", "squeeze", "select", "slice"):
             return sympy.Integer(0)
-        return sympy.prod(shape(args[0])) if args and len(shape(args[0])) > len(shape(out)) else count
+        whole = sympy.prod(shape(args[0])) if args else count
+        if name in ("sum", "mean", "var", "prod", "cumsum", "native_layer_norm", "_softmax", "linalg_vector_norm"):
+            shrunk = sympy.cancel(whole / count) if whole != count else whole
+            self.terms.append(shrunk if shrunk.is_polynomial() else whole)
+        return whole if whole.free_symbols > count.free_symbols else count
 
     def _outputs(self) -> list[dict[str, Any]]:
         (output,) = [node for node in self.module.graph.nodes if node.op == "output"]

@@ -33,9 +33,9 @@ from operators.importing.draws import Draws, observed
 from operators.importing.graph import Graph, checked, evaluate
 from operators.importing.problems import Problem, problem_of
 from operators.importing.recorded import Recorded, recorded
-from operators.importing.symbols import integer_text, plain, value_of
+from operators.importing.symbols import plain, value_of
 
-TRACE_S = 40
+TRACE_S = 20
 """Seconds that one attempt with symbols may take; after it fewer sizes are symbols."""
 MOST_ELEMENTS = 3_000_000
 """Elements of all values of a computation that is tried for real."""
@@ -60,39 +60,38 @@ class _Named(Source):
     """The name of a symbol, which torch wants to know the origin of."""
 
     def __init__(self, text: str) -> None:
-        object.__setattr__(self, "text", text)
-
-    def name(self) -> str:
-        return self.text
+        object.__setattr__(self, "_text", text)
 
     @property
     def _name_template(self) -> str:
-        return self.text
+        return self._text  # type: ignore[attr-defined,no-any-return]
 
-    def guard_source(self) -> Any:
-        raise NotImplementedError
+    @property
+    def name(self) -> str:
+        """The knob's."""
+        return self._name_template
 
     def __hash__(self) -> int:
-        return hash(self.text)
+        return hash(self.name)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Named) and other.text == self.text
+        return isinstance(other, _Named) and other.name == self.name
 
 
 @contextmanager
 def limited(seconds: int) -> Iterator[None]:
-    """Raise TimeoutError in what takes longer."""
+    """Raise TimeoutError in what computes for longer, however busy the machine is."""
 
     def ring(*_: Any) -> None:
         raise TimeoutError(f"it takes longer than {seconds} s")
 
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.alarm(seconds)
+    before = signal.signal(signal.SIGPROF, ring)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def prepare_torch() -> None:
@@ -426,7 +425,8 @@ def look(problem: Problem) -> dict[str, Any]:
         "hidden": hidden,
         "cpu": cpu or hidden[-1]["dims"],
         "inputs": made.described(symbolic, seen),
-        "flops": [text for text in map(made.text, made.flops) if text],
+        "flops": written(made, made.flops, trials),
+        "terms": next(iter(written(made, made.terms, trials)), "1"),
         "dtype": made.dtype,
         "workloads": [made.workload(symbolic, sizes) for sizes in problem.workloads],
         "constant": bool(trials.constant) and all(trials.constant),
@@ -434,6 +434,15 @@ def look(problem: Problem) -> dict[str, Any]:
         "differences": trials.differences[:3],
         "moves": made.moves,
     }
+
+
+def written(made: Recorded, counts: list[Any], trials: Trials) -> list[str]:
+    """Different expressions, the largest at the problem's own sizes first."""
+    values = {symbol: trials.base[made.dims[name]] for symbol, name in trials.symbolic.used().items()}
+    known = {sympy.sympify(count) for count in counts} - {0}
+    ordered = sorted(known, key=lambda count: (-int(count.subs(values)), str(count)))
+    times = {count: sum(1 for each in counts if sympy.sympify(each) == count) for count in ordered}
+    return [made.text(count * times[count]) if counts is made.flops else made.text(count) for count in ordered[:8]]
 
 
 def main() -> None:
