@@ -52,11 +52,12 @@ def look(problem: Source) -> Mapping[str, Any]:
             Path(place, file).write_text(text, encoding="utf-8")
         Path(place, "request.json").write_text(json.dumps(problem.request), encoding="utf-8")
         command = [sys.executable, "-m", "operators.importing.trace"]
-        ours = str(Path(operators.__file__).parents[1])
+        ours = Path(operators.__file__).resolve().parent
+        Path(place, "operators").symlink_to(ours)  # what else lies beside the package is out of reach
         outcome = run_confined(
             command, cwd=place, timeout_s=LOOK_S, memory_bytes=MEMORY_BYTES, file_bytes=RESULT_BYTES,
-            readable=_readable(ours), alone=True,
-            environment={"PYTHONPATH": ours, "HOME": place, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+            readable=_readable(str(ours)), alone=True,
+            environment={"PYTHONPATH": place, "HOME": place, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"},
         )  # fmt: skip
         try:
             found = json.loads(read_text(Path(place, "result.json"), RESULT_BYTES))
@@ -76,6 +77,6 @@ def look(problem: Source) -> Mapping[str, Any]:
 def _readable(ours: str) -> list[str]:
     """Python, its libraries, and what they ask the system for."""
     paths = {sys.prefix, sys.base_prefix, str(Path(sys.executable).resolve().parent), sysconfig.get_path("purelib")}
-    paths |= {sysconfig.get_path("stdlib"), f"{ours}/operators", "/usr/lib", "/lib", "/lib64", "/etc/ld.so.cache"}
+    paths |= {sysconfig.get_path("stdlib"), ours, "/usr/lib", "/lib", "/lib64", "/etc/ld.so.cache"}
     paths |= {"/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/sys/devices/system/cpu", os.devnull, "/dev/urandom"}
     return sorted(path for path in paths if Path(path).exists())
