@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import sympy
@@ -159,7 +159,7 @@ class Recorded:
     def _shape(self, tensor: torch.Tensor) -> list[str]:
         exprs = [sympy.sympify(self.symbolic.expr(size)) for size in tensor.shape]
         self.sizes += exprs
-        self.counts.append(sympy.prod(exprs))
+        self.counts.append(product(exprs))
         return [self.text(expr) for expr in exprs]
 
     def _dtype(self, dtype: torch.dtype) -> str:
@@ -242,7 +242,7 @@ class Recorded:
             value = tensor.meta["val"] if isinstance(tensor, fx.Node) else tensor
             return [sympy.sympify(self.symbolic.expr(size)) for size in value.shape]
 
-        count = sympy.prod(shape(out))
+        count = product(shape(out))
         args = [each for each in node.args if isinstance(each, fx.Node) and isinstance(each.meta.get("val"), torch.Tensor)]
         if name in ("mm", "bmm"):
             self.terms.append(shape(args[0])[-1])
@@ -252,13 +252,13 @@ class Recorded:
             return 2 * count * shape(args[1])[-1]
         if name == "convolution":
             weight = shape(args[1])
-            self.terms.append(sympy.prod(weight[1:]))
-            return 2 * (sympy.prod(shape(args[0])) if node.args[6] else count) * sympy.prod(weight[1:])
+            self.terms.append(product(weight[1:]))
+            return 2 * (product(shape(args[0])) if node.args[6] else count) * product(weight[1:])
         if "pool" in name and isinstance(node.args[1], list | tuple) and all(isinstance(k, int) for k in node.args[1]):
-            return count * sympy.prod(node.args[1])
+            return count * product(node.args[1])
         if name in ("view", "permute", "expand", "unsqueeze", "squeeze", "select", "slice"):
             return sympy.Integer(0)
-        whole = sympy.prod(shape(args[0])) if args else count
+        whole = product(shape(args[0])) if args else count
         if name in ("sum", "mean", "var", "prod", "cumsum", "native_layer_norm", "_softmax", "linalg_vector_norm"):
             shrunk = sympy.cancel(whole / count) if whole != count else whole
             self.terms.append(shrunk if shrunk.is_polynomial() else whole)
@@ -354,6 +354,11 @@ class Recorded:
             kind = "integers"
         self.notes.append(f"`{name}` is drawn from what its values looked like")
         return {"distribution": f"{kind}({_number(a)}, {_number(b)})"} | ({"pattern": pattern} if pattern else {})
+
+
+def product(factors: Sequence[Any]) -> Any:
+    """The product as sympy has it, of none too."""
+    return sympy.Mul(*factors)
 
 
 def _number(value: float) -> str:
