@@ -290,7 +290,8 @@ class Evaluation:
         return {out.name: self.argument({"ref": out.ref, "index": out.index}) for out in self.graph.outputs}
 
     def _called(self, node: Node) -> Any:
-        function = aten(node.op)
+        # Views of views need not be views of memory here, as whatever made the graph may have laid tensors out otherwise.
+        function = aten("aten.reshape.default" if node.op == "aten.view.default" else node.op)
         args = [self.argument(each) for each in node.args]
         kwargs = {name: self.argument(each) for name, each in node.kwargs.items()}
         for name, each in kwargs.items():

@@ -63,9 +63,14 @@ def stored(name: str, shape: Sequence[str], dtype: str) -> Array:
 
     def read(kernel: Kernel, index: Sequence[str]) -> str:
         element = f"{kernel.pointer(name, dtype)}[{kernel.offset(shape, index)}]"
-        return f"load({element})" if dtype == "T" else f"{kind(dtype)}({element})"
+        return f"load({element})" if dtype == "T" else cast(element, dtype)
 
     return Array(shape, dtype, read, name)
+
+
+def cast(text: str, dtype: str) -> str:
+    """A number as the C++ type that values of a type are computed in."""
+    return f"({kind(dtype)})({text})"
 
 
 def product(texts: Sequence[str]) -> str:
@@ -161,7 +166,7 @@ class Kernel:
         """An element as C++; `to`: the dtype whose kind it takes."""
         text = array.read(self, index)
         if to and kind(to) != kind(array.dtype):
-            return f"(({text}) != 0)" if kind(to) == "bool" else f"({kind(to)})({text})"
+            return f"(({text}) != 0)" if kind(to) == "bool" else cast(text, to)
         return text
 
     def broadcast(self, array: Array, index: Sequence[str], to: str = "") -> str:
@@ -395,7 +400,7 @@ class Writer:
 
     def _text(self) -> str:
         names, buffers = self._shared()
-        tables = [f'[[buffer]]\nname = "{n}"\ndtype = "{d}"\nshape = {json.dumps(s)}' for n, d, s in buffers]
+        tables = [f'[[buffer]]\nname = "{n}"\ndtype = "{d}"\nshape = {json.dumps(s or ["1"])}' for n, d, s in buffers]
         launches = [kernel.launch(names) for kernel in self.kernels]
         functions = [kernel.text() for kernel in self.kernels]
         return "\n\n".join(("\n\n".join(("/*! evo", *tables, *launches)) + "\n*/", *functions)) + "\n"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from operators.importing.graph import Node
-from operators.importing.kernels import Array, Kernel, Writer, as_text, axes, kind, stored
+from operators.importing.kernels import Array, Kernel, Writer, as_text, axes, cast, stored
 
 Index = list[str]
 
@@ -203,7 +203,7 @@ def filled(writer: Writer, node: Node, *args: Any) -> Array:
         value = args[0] if name == "scalar_tensor" else args[2] if name == "new_full" else args[1]
 
     def read(kernel: Kernel, index: Sequence[str]) -> str:
-        return f"{kind(dtype)}({kernel.number(value)})"
+        return cast(kernel.number(value), dtype)
 
     return Array(writer.shape(node), dtype, read)
 
@@ -214,7 +214,7 @@ def counted(writer: Writer, node: Node, *args: Any) -> Array:
     start, step = {"default": (0, 1), "start": (args[0], 1)}.get(overload, (args[0], args[2] if len(args) > 2 else 1))
 
     def read(kernel: Kernel, index: Sequence[str]) -> str:
-        return f"{kind(dtype)}({kernel.number(start)} + {index[0]} * {kernel.number(step)})"
+        return cast(f"{kernel.number(start)} + {index[0]} * {kernel.number(step)}", dtype)
 
     return Array(writer.shape(node), dtype, read)
 
@@ -224,8 +224,8 @@ def triangle(writer: Writer, node: Node, x: Array, by: Any = 0) -> Array:
     sign = ">=" if "triu" in node.op else "<="
 
     def read(kernel: Kernel, index: Sequence[str]) -> str:
-        inside = f"{index[-1]} - {index[-2]} {sign} {kernel.size(by)}"
-        return f"({inside} ? {x.read(kernel, index)} : {kind(x.dtype)}(0))"
+        inside, nothing = f"{index[-1]} - {index[-2]} {sign} {kernel.size(by)}", cast("0", x.dtype)
+        return f"({inside} ? {x.read(kernel, index)} : {nothing})"
 
     return Array(x.shape, x.dtype, read)
 
@@ -252,7 +252,7 @@ def padded(writer: Writer, node: Node, x: Array, pad: Sequence[Any], value: Any 
     def read(kernel: Kernel, index: Sequence[str]) -> str:
         places, inside = place(kernel, list(index))
         element = x.read(kernel, places)
-        return f"({' && '.join(inside)} ? {element} : {kind(x.dtype)}({kernel.number(value)}))" if inside else element
+        return f"({' && '.join(inside)} ? {element} : {cast(kernel.number(value), x.dtype)})" if inside else element
 
     return _held(writer, node, Array(shape, x.dtype, read))
 
@@ -382,7 +382,7 @@ def scattered(writer: Writer, node: Node, x: Array, dim: int, index: Array, sour
         if isinstance(source, Array):
             value = kernel.get(source, place, out.dtype)
         else:
-            value = f"{kind(out.dtype)}({kernel.number(source)})"
+            value = cast(kernel.number(source), out.dtype)
         _added(kernel, out, [at if a == dim else each for a, each in enumerate(place)], value, name == "scatter_add")
     return out
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from operators.errors import OperatorError
 from operators.importing.graph import Node
-from operators.importing.kernels import Array, Writer, is_float, kind
+from operators.importing.kernels import Array, Writer, cast, is_float, kind
 
 LARGER, SMALLER = "(a0 > a1 || a0 != a0 ? a0 : a1)", "(a0 < a1 || a0 != a0 ? a0 : a1)"
 ROOT_HALF, ROOT_2_PI = "ACC(0.70710678118654752440)", "ACC(0.79788456080286535588)"
@@ -107,6 +107,8 @@ def pointwise(writer: Writer, node: Node, *args: Any) -> tuple[Array | None, ...
     integer = INTEGERS.get(name) if not is_float(dtype) else None
     found = integer or FUNCTIONS[name]
     text = found if isinstance(found, str) else found(values)
+    if name == "bitwise_not":
+        text = "!a0" if dtype == "bool" else "~a0"
     out = writer.result(node)
     with writer.kernel(node) as kernel, kernel.parallel(out.shape) as index:
         for position, value in enumerate(values):
@@ -119,7 +121,7 @@ def pointwise(writer: Writer, node: Node, *args: Any) -> tuple[Array | None, ...
             elif isinstance(value, list):
                 raise OperatorError(f"node {node.name}: argument {position} is a list")
             else:
-                read = f"{kind(own)}({kernel.number(value)})"
+                read = cast(kernel.number(value), own)
             kernel.line(f"{kind(own)} a{position} = {read};")
         if name in ("_to_copy", "clone") and not is_float(dtype):
             text = kernel.broadcast(values[0], index, dtype)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from operators.importing.graph import Node
-from operators.importing.kernels import Array, Kernel, Writer, axes, fixed, kind, product
+from operators.importing.kernels import Array, Kernel, Writer, axes, cast, fixed, kind, product
 
 
 def _spread(shape: Sequence[str], along: Sequence[int], kept: Sequence[str], inner: Sequence[str]) -> list[str]:
@@ -34,6 +35,25 @@ SUMS = {
     "sum": ("0", "sum += v;", "sum"), "mean": ("0", "sum += v;", "sum / n"), "prod": ("1", "sum *= v;", "sum"),
     "any": ("0", "sum = sum || v != 0;", "sum"), "all": ("1", "sum = sum && v != 0;", "sum"),
 }  # fmt: skip
+def vector_norm(writer: Writer, node: Node, x: Array, order: Any = 2, dims: Any = None, *_: Any) -> Array:
+    """A norm of vectors along some axes."""
+    along, out = axes(dims, len(x.shape)), writer.result(node)
+    step, end = f"sum += pow(v, (ACC)({order}));", f"pow(sum, 1 / (ACC)({order}))"
+    if order in (1, 2):
+        step, end = ("sum += v;", "sum") if order == 1 else ("sum += v * v;", "sqrt(sum)")
+    elif order in (math.inf, 0):
+        step, end = ("if (v > sum || v != v) sum = v;" if order else "sum += v != 0;"), "sum"
+    elif order == -math.inf:
+        raise NotImplementedError("no loops are known for aten.linalg_vector_norm of order -inf")
+    with writer.kernel(node) as kernel, kernel.parallel(_outer(x.shape, along)) as index:
+        kernel.line("ACC sum = 0;")
+        with kernel.loops([x.shape[axis] for axis in along], "r") as inner:
+            kernel.line(f"ACC v = fabs({kernel.get(x, _spread(x.shape, along, index, inner), 'ACC')});")
+            kernel.line(step)
+        _put(kernel, out, index, along, end)
+    return out
+
+
 EXTREMES = {"amax": ">", "amin": "<", "max": ">", "min": "<", "argmax": ">", "argmin": "<"}
 
 
@@ -51,7 +71,7 @@ def reduction(writer: Writer, node: Node, x: Array, dims: Any = None, *_: Any) -
             kernel.line(f"{kind(dtype)} v = {v};")
             kernel.line(step)
         count = kernel.size(product([x.shape[axis] for axis in along]))
-        _put(kernel, out, index, along, end.replace("n", f"({kind(out.dtype)})({count})") if name == "mean" else end)
+        _put(kernel, out, index, along, end.replace("n", cast(count, out.dtype)) if name == "mean" else end)
     return out
 
 
@@ -304,7 +324,7 @@ ENTRIES = {
     )},
     **{f"aten.{name}.correction": variance for name in ("var", "std", "var_mean", "std_mean")},
     **{f"aten.{name}.{overload}": variance for name in ("var", "std", "var_mean") for overload in ("default", "dim")},
-    "aten._softmax.default": softmax, "aten._log_softmax.default": softmax, "aten.softmax.int": softmax,
+    "aten.linalg_vector_norm.default": vector_norm, "aten._softmax.default": softmax, "aten._log_softmax.default": softmax, "aten.softmax.int": softmax,
     "aten.log_softmax.int": softmax, "aten.native_layer_norm.default": layer_norm,
     "aten.native_group_norm.default": group_norm, "aten.native_batch_norm.default": batch_norm,
     "aten._native_batch_norm_legit_no_training.default": batch_norm,

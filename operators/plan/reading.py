@@ -39,8 +39,8 @@ __all__ = [
     "ResolvedPlan", "ResolvedTensorMap", "TensorMap", "Zero", "environment", "parse_plan",
 ]  # fmt: skip
 
-MAX_LAUNCHES = 64
-MAX_BUFFERS = 32
+MAX_LAUNCHES = 1024
+MAX_BUFFERS = 256
 MAX_TENSOR_MAPS = 16
 MAX_TUNABLES = 16
 MAX_TUNABLE_VALUES = 64

@@ -1,0 +1,491 @@
+"""Running error analysis: the magnitude of an operator's rounding errors, from its reference alone.
+
+    def magnitude(x, weight, dtype):
+        return running(reference, dtype)(x, weight)
+
+Every ATen operator that `reference` calls is executed, and with each number goes a bound of its error, in roundoffs of
+the accumulator: what the errors of its arguments come to, and its own (Higham, "Accuracy and Stability of Numerical
+Algorithms", section 3.3). Smooth functions are evaluated at both ends of their arguments' errors. A sum of n terms is
+off by as many roundoffs of their magnitudes as the bound grants one of n `terms`; the longest is the unit, so `terms`
+in operator.toml is to be the length of the longest sum. In tasks of 16 bits the result of every operator is stored in
+16 bits, as vendors' libraries do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from operators.dtypes import ACCUMULATOR, DTYPES, DType
+from operators.errors import OperatorError
+from operators.shared.errors import DIVISION_ULPS, EXP_ULPS, LOG_ULPS, ROOT_ULPS, SINE_ULPS
+
+FEW_TERMS = 16
+"""Sums of so many terms or fewer are off by all their roundings; of more, by the root of their number."""
+LARGEST = 1e300
+"""Largest magnitude: the result may be any number."""
+EXACT = frozenset(
+    """relu neg abs maximum minimum fmax fmin clamp clamp_min clamp_max floor ceil round trunc sign hardtanh threshold
+    hardshrink where masked_fill _to_copy clone copy eq ne lt le gt ge logical_and logical_or logical_xor logical_not
+    bitwise_and bitwise_or bitwise_not bitwise_xor isnan isinf""".split()
+)
+"""Operators without errors of their own."""
+LOCAL: Mapping[str, Callable[..., Any]] = {
+    "exp": lambda y, x: (EXP_ULPS + x.abs()) * y.abs(), "exp2": lambda y, x: (EXP_ULPS + x.abs()) * y.abs(),
+    "sigmoid": lambda y, x: (EXP_ULPS + DIVISION_ULPS + x.abs()) * y.abs(),
+    "silu": lambda y, x: (EXP_ULPS + DIVISION_ULPS + x.abs()) * y.abs(),
+    "div": lambda y, *_: DIVISION_ULPS * y.abs(), "reciprocal": lambda y, x: DIVISION_ULPS * y.abs(),
+    "sqrt": lambda y, x: ROOT_ULPS * y.abs(), "rsqrt": lambda y, x: ROOT_ULPS * y.abs(),
+    "gelu": lambda y, x, *_: EXP_ULPS * x.abs(), "mish": lambda y, x: EXP_ULPS * (1 + x.abs()),
+    "softplus": lambda y, x, *_: EXP_ULPS * (1 + x.abs()), "pow": lambda y, *_: 2 * EXP_ULPS * y.abs(),
+    "add": lambda y, *_: y.abs() / 2, "sub": lambda y, *_: y.abs() / 2, "rsub": lambda y, *_: y.abs() / 2,
+    "mul": lambda y, *_: y.abs() / 2, "square": lambda y, *_: y.abs() / 2,
+    "leaky_relu": lambda y, *_: y.abs() / 2, "lerp": lambda y, a, b, *_: a.abs() + b.abs(),
+    **{name: lambda y, *_: LOG_ULPS * (1 + y.abs()) for name in (
+        "log", "log2", "log10", "log1p", "log_sigmoid_forward", "elu", "celu", "expm1", "logit", "xlogy")},
+    **{name: lambda y, *_: SINE_ULPS * (1 + 0 * y) for name in ("sin", "cos", "tanh", "erf", "erfc")},
+}  # fmt: skip
+"""The own error of a function, in roundoffs over two, as the bound grants two of them; others have two of |y|."""
+SMOOTH = EXACT | LOCAL.keys() | frozenset(
+    """tan asin acos atan sinh cosh asinh acosh atanh atan2 hypot fmod remainder floor_divide hardsigmoid hardswish
+    softshrink addcmul addcdiv""".split()
+)  # fmt: skip
+MOVES = frozenset(
+    """cat stack gather index _unsafe_index index_select constant_pad_nd embedding flip roll repeat tril triu scatter
+    slice_scatter select_scatter reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d
+    replication_pad3d index_put _unsafe_index_put upsample_nearest1d upsample_nearest2d upsample_nearest3d amax amin
+    scatter_add unfold diagonal_copy max_unpool2d""".split()
+)
+"""Operators that do to errors what they do to numbers, but for numbers that they bring themselves."""
+CONSTANTS = frozenset(
+    """full full_like zeros zeros_like ones ones_like empty empty_like arange scalar_tensor new_zeros new_full new_ones
+    new_empty eye empty_strided new_empty_strided _local_scalar_dense detach lift_fresh alias""".split()
+)
+
+
+def running(reference: Callable[..., Any], dtype: DType | str = "fp32") -> Callable[..., Any]:
+    """The function that returns, in place of what `reference` returns of these arguments, S of the error bound.
+
+    `dtype` is T of the task. It raises OperatorError for an operator of torch whose errors it does not know.
+    """
+
+    def magnitude(*args: Any, **kwargs: Any) -> Any:
+        with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), RunningErrors(dtype) as errors:
+            result = reference(*args, **kwargs)
+        if isinstance(result, Mapping):
+            return {name: errors.magnitude(value) for name, value in result.items()}
+        return errors.magnitude(result)
+
+    return magnitude
+
+
+def _growth(terms: int) -> float:
+    return float(terms) if terms <= FEW_TERMS else math.sqrt(terms)
+
+
+class RunningErrors(TorchDispatchMode):
+    """Executes operators and keeps the errors of their results, by the memory that holds these."""
+
+    def __init__(self, dtype: DType | str) -> None:
+        super().__init__()
+        element = dtype if isinstance(dtype, DType) else DTYPES[dtype]
+        self.roundoff = DTYPES[ACCUMULATOR[element.name]].unit_roundoff
+        ratio = element.unit_roundoff / self.roundoff
+        self.stored = ratio / 2 if ratio > 1 else 0.0
+        """Error of storing a result, relative to it, in roundoffs over two."""
+        self.longest = 1
+        self._held: dict[int, tuple[StorageWeakRef, Tensor]] = {}
+
+    # --- errors of tensors ---
+
+    def of(self, x: Any) -> Tensor | None:
+        """The errors of a tensor; None: it has none."""
+        if not isinstance(x, Tensor) or x.untyped_storage()._cdata not in self._held:
+            return None
+        return self._held[x.untyped_storage()._cdata][1].as_strided(x.size(), x.stride(), x.storage_offset())
+
+    def sized(self, x: Tensor) -> Tensor:
+        """The same, zeros where it has none."""
+        found = self.of(x)
+        return torch.zeros(x.shape, dtype=torch.float64, device=x.device) if found is None else found
+
+    def keep(self, x: Tensor, error: Tensor | None) -> None:
+        """Let a tensor have these errors."""
+        storage = x.untyped_storage()
+        if storage._cdata not in self._held:
+            if error is None:
+                return
+            count = storage.nbytes() // x.element_size()
+            memory = torch.zeros(count, dtype=torch.float64, device=x.device)
+            self._held[storage._cdata] = StorageWeakRef(storage), memory
+        shadow = self._held[storage._cdata][1].as_strided(x.size(), x.stride(), x.storage_offset())
+        if error is None:
+            shadow.zero_()
+        else:
+            shadow.copy_(torch.nan_to_num(error, nan=LARGEST, posinf=LARGEST).clamp_(max=LARGEST))
+
+    def magnitude(self, y: Tensor) -> Tensor:
+        """S of a result."""
+        last = self.stored * torch.nan_to_num(y.double().abs(), nan=0.0, posinf=0.0)
+        error = (self.sized(y) - last).clamp(min=0) if self.of(y) is not None else self.sized(y)
+        return error / _growth(self.longest)
+
+    # --- execution ---
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        for key in [key for key, (reference, _) in self._held.items() if reference.expired()]:
+            del self._held[key]
+        name = func._schema.name.split("::")[1]
+        if func._schema.is_mutable:
+            return self._in_place(func, name, args, kwargs)
+        out = None if self._knows(name) or func.is_view else self._decomposed(func, args, kwargs)
+        if out is not None:
+            return out
+        out = func(*args, **kwargs)
+        if not func.is_view and name not in CONSTANTS:
+            self._follow(func, name, args, kwargs, out)
+        return out
+
+    @staticmethod
+    def _knows(name: str) -> bool:
+        return name in SMOOTH or name in MOVES or name in CONSTANTS or name in RULES
+
+    def _decomposed(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        with self:
+            out = func.decompose(*args, **kwargs)
+            if out is not NotImplemented:
+                return out
+            table = torch._decomp.decomposition_table
+            if func in table:
+                return table[func](*args, **kwargs)
+        if not any(self.of(x) is not None or (isinstance(x, Tensor) and x.is_floating_point()) for x in args):
+            return None
+        raise OperatorError(f'the rounding errors of {func} are not known: write bound = "measured"')
+
+    def _in_place(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """What an operator that changes its first argument does, by way of the one that does not."""
+        target, plain = args[0], name.removesuffix("_")
+        if plain in ("zero", "fill"):
+            self.keep(target, None)
+            return func(*args, **kwargs)
+        if plain == "copy":
+            error = self.of(args[1])
+            self.keep(target, None if error is None else error.expand(target.shape))
+            return func(*args, **kwargs)
+        packet = getattr(torch.ops.aten, plain, None)
+        if name == plain or packet is None:
+            raise OperatorError(f"the rounding errors of {func} are not known: write reference(...) without it")
+        overload = func._overloadname
+        with self:
+            out = getattr(packet, overload)(*args, **kwargs)
+        error = self.of(out)
+        target.copy_(out)
+        self.keep(target, error)
+        return target
+
+    def _follow(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
+        outs = out if isinstance(out, tuple | list) else [out]
+        if name in RULES:
+            found = RULES[name](self, func, out, *args, **kwargs)
+            exact = name in ("max", "min", "sort", "topk", "max_pool2d_with_indices", "max_pool3d_with_indices")
+        elif name in MOVES:
+            found, exact = self._moved(func, args, kwargs), name != "scatter_add"
+        else:
+            found, exact = self._smooth(func, name, args, kwargs, outs[0]), name in EXACT
+        for y, error in zip(outs, found if isinstance(found, tuple | list) else [found], strict=False):
+            if isinstance(y, Tensor) and error is not None:
+                rounded = self.stored * y.double().abs() if y.is_floating_point() and not exact else 0.0
+                self.keep(y, error + rounded)
+
+    def _moved(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor | None:
+        every = [each for arg in args for each in (arg if isinstance(arg, tuple | list) else [arg])]
+        if all(self.of(each) is None for each in every):
+            return None
+        names = [argument.name for argument in func._schema.arguments]
+
+        def errors(arg: Any, name: str) -> Any:
+            if isinstance(arg, tuple | list):
+                return type(arg)(errors(each, name) for each in arg)
+            if isinstance(arg, Tensor) and name not in ("index", "indices"):
+                return self.sized(arg)
+            return 0 if name == "value" else arg
+
+        moved = [errors(arg, name) for arg, name in zip(args, names, strict=False)]
+        if "pad" in func._schema.name and len(moved) > 2:
+            moved[2] = 0
+        return func(*moved, **{k: errors(v, k) for k, v in kwargs.items() if k != "dtype"})  # type: ignore[no-any-return]
+
+    def _smooth(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], y: Tensor) -> Tensor | None:
+        """What the errors of the arguments come to, by evaluation at their ends, and the function's own."""
+        error: Tensor | None = None
+        base = y.double()
+        conditions = [x for x in args if isinstance(x, Tensor) and x.dtype == torch.bool]
+        for number, x in enumerate(args):
+            own = self.of(x)
+            if own is None:
+                continue
+            changed: Any
+            if x.dtype == torch.bool:
+                ends = [torch.where(own > 0, ~x, x)]
+            else:
+                width = (own * self.roundoff).to(x.dtype if x.is_floating_point() else torch.float64)
+                ends = [x + width, x - width]
+            for turn, changed in enumerate(ends):
+                there = func(*args[:number], changed.to(x.dtype), *args[number + 1 :], **kwargs).double()
+                off = torch.nan_to_num((there - base).abs() / self.roundoff, nan=0.0, posinf=LARGEST)
+                ends[turn] = off
+            largest = ends[0] if len(ends) == 1 else torch.maximum(ends[0], ends[1])
+            error = largest if error is None else error + largest
+        del conditions
+        if name in EXACT or not y.is_floating_point():
+            return error
+        values = [x.double() if isinstance(x, Tensor) else x for x in args]
+        local = LOCAL[name](base, *values) if name in LOCAL else 2 * base.abs()
+        return local if error is None else error + local
+
+    # --- rules ---
+
+    def sums(self, terms: int) -> float:
+        """Roundoffs of a sum of so many terms."""
+        self.longest = max(self.longest, terms)
+        return _growth(terms)
+
+
+# --- rules by operator: each gets the errors, the operator, its result, and its arguments -----------------------------
+
+Rule = Callable[..., Any]
+
+
+def _bilinear(run: RunningErrors, func: Any, a: Tensor, b: Tensor, terms: int, *rest: Any) -> Tensor:
+    """A sum of products of elements of a and b."""
+    total = run.sums(terms) * func(a.double().abs(), b.double().abs(), *rest)
+    for left, right in ((run.of(a), b.double().abs()), (a.double().abs(), run.of(b))):
+        if left is not None and right is not None:
+            total = total + func(left, right, *rest)
+    return total
+
+
+def _mm(run: RunningErrors, func: Any, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    return _bilinear(run, func, a, b, a.shape[-1])
+
+
+def _addmm(run: RunningErrors, func: Any, y: Tensor, c: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    product = _bilinear(run, torch.matmul, a, b, a.shape[-1]) * abs(alpha)
+    return product + abs(beta) * run.sized(c) + y.abs() / 2 + c.abs() * abs(beta) / 2
+
+
+def _convolution(run: RunningErrors, func: Any, y: Tensor, x: Tensor, w: Tensor, bias: Any, *rest: Any) -> Tensor:
+    transposed, groups = rest[3], rest[5]
+    terms = w.numel() // w.shape[1 if transposed else 0] // (groups if transposed else 1)
+    total = _bilinear(run, lambda a, b: func(a, b, None, *rest), x, w, terms)
+    if bias is None:
+        return total
+    return total + run.sized(bias).reshape(-1, *[1] * (x.dim() - 2)) + y.abs() / 2
+
+
+def _axes(x: Tensor, dims: Any) -> list[int]:
+    if dims is None or (isinstance(dims, list | tuple) and not dims):
+        return list(range(x.dim()))
+    return [d % max(x.dim(), 1) for d in ([dims] if isinstance(dims, int) else dims)]
+
+
+def _length(x: Tensor, along: Sequence[int]) -> int:
+    return math.prod(x.shape[d] for d in along) if x.dim() else 1
+
+
+def _sum(run: RunningErrors, func: Any, y: Tensor, x: Tensor, dims: Any = None, keep: bool = False, **_: Any) -> Tensor:
+    along = _axes(x, dims)
+    count = _length(x, along)
+    size = run.sums(count) * x.double().abs() + run.sized(x)
+    total = size.sum(along, keep) if x.dim() else size
+    return total / count + y.abs() if "mean" in func._schema.name else total
+
+
+def _cumsum(run: RunningErrors, func: Any, y: Tensor, x: Tensor, dim: int, **_: Any) -> Tensor:
+    count = x.shape[dim] if x.dim() else 1
+    return torch.cumsum(run.sums(count) * x.double().abs() + run.sized(x), dim)
+
+
+def _relative(run: RunningErrors, x: Tensor) -> Tensor:
+    return torch.nan_to_num(run.sized(x) / x.double().abs(), nan=0.0, posinf=LARGEST)
+
+
+def _prod(run: RunningErrors, func: Any, y: Tensor, x: Tensor, dim: Any = None, keep: bool = False, **_: Any) -> Tensor:
+    along = _axes(x, dim)
+    return y.abs() * (_relative(run, x).sum(along, keep) + run.sums(_length(x, along)))
+
+
+def _cumprod(run: RunningErrors, func: Any, y: Tensor, x: Tensor, dim: int, **_: Any) -> Tensor:
+    return y.abs() * (torch.cumsum(_relative(run, x), dim) + run.sums(x.shape[dim]))
+
+
+def _extreme(run: RunningErrors, func: Any, out: Any, x: Tensor, dim: Any = None, keep: bool = False) -> Any:
+    found = run.of(x)
+    if found is None:
+        return None, None
+    if not isinstance(out, tuple | list):
+        return found.amax()
+    largest = found.amax(dim, keep)
+    best = out[0] if keep or not x.dim() else out[0].unsqueeze(dim)
+    near = ((x - best).abs() <= 2 * run.roundoff * found.amax(dim, True)).sum(dim, keep) > 1
+    return largest, torch.where(near, x.shape[dim] / run.roundoff, 0.0)
+
+
+def _arg(run: RunningErrors, func: Any, y: Tensor, x: Tensor, dim: Any = None, keep: bool = False) -> Any:
+    found = run.of(x)
+    if found is None:
+        return None
+    flat, errors = (x.flatten(), found.flatten()) if dim is None else (x, found)
+    axis = 0 if dim is None else dim
+    best = flat.amax(axis, True) if "max" in func._schema.name else flat.amin(axis, True)
+    near = ((flat - best).abs() <= 2 * run.roundoff * errors.amax(axis, True)).sum(axis, keep and dim is not None) > 1
+    return torch.where(near, flat.shape[axis] / run.roundoff, 0.0).reshape(y.shape)
+
+
+def _sorted(run: RunningErrors, func: Any, out: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    found = run.of(x)
+    if found is None:
+        return None, None
+    dims = [a for a in args if isinstance(a, int) and not isinstance(a, bool)]
+    dim = kwargs.get("dim", (dims[1:] if "topk" in func._schema.name else dims)[:1] or -1)
+    dim = dim[0] if isinstance(dim, list) else dim
+    largest = found.amax(dim, True).expand(out[0].shape)
+    return largest, torch.where(largest > 0, x.shape[dim] / run.roundoff, 0.0)
+
+
+def _max_pool(run: RunningErrors, func: Any, out: Any, x: Tensor, *args: Any) -> Any:
+    found = run.of(x)
+    return (None, None) if found is None else (func(found, *args)[0], None)
+
+
+def _mean_of(run: RunningErrors, func: Any, y: Tensor, x: Tensor, *args: Any) -> Tensor:
+    """Weighted means, whose weights are not negative."""
+    count = x.numel() // max(y.numel(), 1) + 1
+    if "avg_pool" in func._schema.name and "adaptive" not in func._schema.name:
+        count = math.prod(args[0]) if len(args[0]) > 1 else args[0][0] ** (x.dim() - 2)
+    weights = max(x.shape[-2:]) if "linear" in func._schema.name else 1
+    return func(run.sized(x), *args) + (run.sums(count) + weights) * func(x.double().abs(), *args)  # type: ignore[no-any-return]
+
+
+class _Moments:
+    """Deviations from the mean along some axes and the root of their square's mean, with their errors."""
+
+    def __init__(self, run: RunningErrors, x: Tensor, along: Sequence[int]) -> None:
+        x64, self.count = x.double(), _length(x, along)
+        grown, own = run.sums(self.count), run.sized(x)
+        self.mean = x64.mean(along, True)
+        self.mean_error = own.mean(along, True) + grown * x64.abs().mean(along, True)
+        self.deviation = x64 - self.mean
+        self.error = own + self.mean_error + self.deviation.abs() / 2
+        self.variance = self.deviation.square().mean(along, True)
+        self.variance_error = (2 * self.deviation.abs() * own).mean(along, True) + (grown + 1) * self.variance
+        self.variance_error += run.roundoff * self.mean_error.square()
+
+    def standardized(self, eps: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Deviations over their root, and that, each with its errors."""
+        root = (self.variance + eps).rsqrt()
+        relative = self.variance_error / (2 * (self.variance + eps)) + ROOT_ULPS + 1
+        return (
+            self.deviation * root, root * self.error + self.deviation.abs() * root * relative, root, root * relative
+        )  # fmt: skip
+
+
+def _affine(run: RunningErrors, z: Tensor, error: Tensor, weight: Any, bias: Any, shape: Sequence[int]) -> Tensor:
+    if weight is not None:
+        w = weight.double().reshape(shape)
+        error = error * w.abs() + run.sized(weight).reshape(shape) * z.abs() + (z * w).abs() / 2
+    if bias is not None:
+        error = error + run.sized(bias).reshape(shape) + bias.double().abs().reshape(shape)
+    return error
+
+
+def _layer_norm(run: RunningErrors, func: Any, out: Any, x: Tensor, normalized: Any, weight: Any, bias: Any, eps: float) -> Any:
+    found = _Moments(run, x, list(range(x.dim() - len(normalized), x.dim())))
+    z, error, _, root_error = found.standardized(eps)
+    return _affine(run, z, error, weight, bias, normalized), found.mean_error, root_error
+
+
+def _group_norm(
+    run: RunningErrors, func: Any, out: Any, x: Tensor, weight: Any, bias: Any, n: int, c: int, hw: int, groups: int, eps: float
+) -> Any:
+    grouped = x.reshape(n, groups, -1)
+    run.keep(grouped, run.sized(x).reshape(grouped.shape))
+    found = _Moments(run, grouped, [2])
+    z, error, _, root_error = found.standardized(eps)
+    shape = [1, c, *[1] * (x.dim() - 2)]
+    affine = _affine(run, z.reshape(x.shape), error.reshape(x.shape), weight, bias, shape)
+    return affine, found.mean_error.reshape(n, groups), root_error.reshape(n, groups)
+
+
+def _batch_norm(run: RunningErrors, func: Any, out: Any, x: Tensor, weight: Any, bias: Any, *args: Any) -> Any:
+    name, shape = func._schema.name, [1, x.shape[1], *[1] * (x.dim() - 2)]
+    trained = "no_training" not in name and (args[2] if len(args) > 3 else args[0])
+    eps = args[4] if name.endswith("native_batch_norm") else args[-1]
+    if trained:
+        z, error, _, _ = _Moments(run, x, [0, *range(2, x.dim())]).standardized(eps)
+    else:
+        mean, variance = (v.double().reshape(shape) for v in args[:2])
+        mean_error, variance_error = (run.sized(v).reshape(shape) for v in args[:2])
+        root = (variance + eps).rsqrt()
+        z = (x.double() - mean) * root
+        relative = variance_error / (2 * (variance + eps)) + ROOT_ULPS + 1
+        error = root * (run.sized(x) + mean_error + x.double().abs() / 2 + mean.abs() / 2) + z.abs() * relative
+    return (_affine(run, z, error, weight, bias, shape), *(None for _ in out[1:]))
+
+
+def _variance(run: RunningErrors, func: Any, out: Any, x: Tensor, dims: Any = None, *args: Any, **kwargs: Any) -> Any:
+    if isinstance(dims, bool):
+        dims = None
+    found = _Moments(run, x, _axes(x, dims))
+    y = out[0] if isinstance(out, tuple) else out
+    scale = found.count / max(found.count - 1, 1)
+    error, mean_error = (found.variance_error * scale).reshape(y.shape), found.mean_error.reshape(y.shape)
+    if "std" in func._schema.name:
+        error = error / (2 * y.abs()).clamp(min=1e-300) + y.abs()
+    return (error, mean_error) if isinstance(out, tuple) else error
+
+
+def _softmax(run: RunningErrors, func: Any, y: Tensor, x: Tensor, dim: int, *_: Any) -> Tensor:
+    x64, own = x.double(), run.sized(x)
+    below = (x64 - x64.amax(dim, True)).abs()
+    below = torch.where(below.isfinite(), below, 0.0)
+    p = torch.softmax(x64, dim)
+    terms = run.sums(x.shape[dim] if x.dim() else 1)
+    if "log" in func._schema.name:
+        of_sum = (p * (own + EXP_ULPS + below)).sum(dim, True) + terms
+        return own + of_sum + below / 2 + LOG_ULPS * (1 + (below - y.abs()).abs()) + y.abs() / 2
+    relative = torch.expm1((own * run.roundoff).clamp(max=600)) / run.roundoff + EXP_ULPS + below
+    return p * (relative + (p * relative).sum(dim, True) + terms + DIVISION_ULPS)
+
+
+def _norm(run: RunningErrors, func: Any, y: Tensor, x: Tensor, order: Any = 2, dims: Any = None, keep: bool = False, **_: Any) -> Tensor:
+    along, size = _axes(x, dims), x.double().abs()
+    terms, own = run.sums(_length(x, along)), run.sized(x)
+    if order == math.inf:
+        return own.amax(along, keep)
+    weighted = (size ** (order - 1) * own).sum(along, keep) / (y.double() ** (order - 1)).clamp(min=1e-300)
+    spread = own.square().sum(along, keep).sqrt()
+    return torch.minimum(weighted, spread) + (terms + 2 * EXP_ULPS * (order not in (1, 2)) + ROOT_ULPS) * y.abs()
+
+
+RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(("mm", "bmm", "mv", "dot"), _mm), **dict.fromkeys(("addmm", "baddbmm", "addmv"), _addmm),
+    "convolution": _convolution, "convolution_overrideable": _convolution, "sum": _sum, "mean": _sum, "cumsum": _cumsum,
+    "prod": _prod, "cumprod": _cumprod, "max": _extreme, "min": _extreme, "argmax": _arg, "argmin": _arg,
+    "sort": _sorted, "topk": _sorted, "max_pool2d_with_indices": _max_pool, "max_pool3d_with_indices": _max_pool,
+    **dict.fromkeys(("avg_pool1d", "avg_pool2d", "avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d",
+                     "upsample_bilinear2d", "upsample_linear1d", "upsample_trilinear3d"), _mean_of),
+    "native_layer_norm": _layer_norm, "native_group_norm": _group_norm,
+    **dict.fromkeys(("native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_no_training",
+                     "_native_batch_norm_legit_functional", "cudnn_batch_norm"), _batch_norm),
+    **dict.fromkeys(("var", "std", "var_mean", "std_mean"), _variance), "_softmax": _softmax, "_log_softmax": _softmax,
+    "linalg_vector_norm": _norm,
+}  # fmt: skip
