@@ -45,6 +45,21 @@ def import_problem(source: str, *, inputs: str = "", name: str = "", out: Path |
         raise UserError(f"{source}: what a look at it found is no operator: {' '.join(str(error).split())[:200]}") from None
 
 
+def operator_of(named: str) -> str:
+    """The operator that a user names: a foreign problem is imported first, into a folder here, once."""
+    path = Path(named).expanduser()
+    foreign = path.suffix in (".py", ".json") or any((path / file).is_file() for file in ("task.yml", "definition.json"))
+    if not foreign or not path.exists():
+        return named
+    problem = read(named)
+    folder = Path(problem.name)
+    if folders.holds(folder, problem):
+        return f"./{folder}"
+    for line in import_problem(named)[1]:
+        print(f"{named}: assumed: {line}", file=sys.stderr)
+    return f"./{folder}"
+
+
 def look(problem: Source) -> Mapping[str, Any]:
     """The description of a problem, by a process of its own without network or files. Raises UserError."""
     with tempfile.TemporaryDirectory(prefix="evo-import-") as place:

@@ -10,6 +10,7 @@ from typing import Any
 from operators.dtypes import DTYPES
 from operators.errors import OperatorError, UserError
 from operators.expression import parse
+from operators.files import read_text
 from operators.identity import digest
 from operators.importing.graph import Graph, checked, write_graph
 from operators.importing.kernels import generate
@@ -77,6 +78,14 @@ def write(source: Source, found: Mapping[str, Any], folder: Path, name: str) -> 
         lines.insert(0, "its results do not depend on its inputs, so that wrong kernels pass: it is no task to search on")
     _put(folder / NOTE, _note(source, name, lines, found))
     return lines
+
+
+def holds(folder: Path, source: Source) -> bool:
+    """Whether a folder was made from this very source."""
+    try:
+        return digest(*source.files.values()) in read_text(folder / NOTE)
+    except OSError:
+        return False
 
 
 def _put(path: Path, text: str) -> None:
