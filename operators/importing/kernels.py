@@ -25,7 +25,7 @@ CPP_TYPES = {
     "T": "T", "ACC": "ACC", "fp64": "double", "fp32": "float", "int64": "long long", "int32": "int",
     "int8": "signed char", "uint8": "unsigned char", "bool": "unsigned char",
 }  # fmt: skip
-_LOCAL = re.compile(r"[a-z]\d*|at|best|count|from|largest|mean|place|product|rank|root|squares|sum|to|where")
+_LOCAL = re.compile(r"[abcdiknpqrvw]\d*|at\d*|from\d*|to\d*|best|count|largest|mean|place|rank|root|squares|sum")
 """Names that loop nests use for themselves."""
 
 
@@ -68,9 +68,14 @@ def stored(name: str, shape: Sequence[str], dtype: str) -> Array:
     return Array(shape, dtype, read, name)
 
 
+def shared(size: str, groups: int) -> str:
+    """A group's part of a size."""
+    return str(int(size) // groups) if size.isdigit() else f"({size}) // {groups}"
+
+
 def cast(text: str, dtype: str) -> str:
     """A number as the C++ type that values of a type are computed in."""
-    return f"({kind(dtype)})({text})"
+    return text if text.startswith("ACC(") and is_float(dtype) else f"({kind(dtype)})({text})"
 
 
 def product(texts: Sequence[str]) -> str:
@@ -95,6 +100,8 @@ class Kernel:
     """Type by name."""
     constants: dict[str, str] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
+    along: dict[str, str] = field(default_factory=dict)
+    """Size by name of the loops inside the outermost ones."""
     total: str = ""
     """The number of threads on cuda, an expression."""
     _depth: int = 1
@@ -199,6 +206,8 @@ class Kernel:
     @contextmanager
     def loop(self, name: str, size: Any, start: str = "0") -> Iterator[str]:
         """A loop over an axis."""
+        if name[0] in "rk":
+            self.along[name] = as_text(size)
         if size == "1" and start == "0":
             yield "0"
             return
@@ -284,6 +293,8 @@ class Generated:
     source: str
     missing: tuple[str, ...]
     """One line for each function whose body is left to write."""
+    terms: str
+    """The number of terms of the longest sum, an expression over dims: `terms` of operator.toml."""
 
 
 def generate(graph: Graph, target: str) -> Generated:
@@ -330,7 +341,7 @@ class Writer:
         for out in self.graph.outputs:
             if self.arrays[out.ref, out.index].stored != out.name:
                 self._copied(self.arrays[out.ref, out.index], out.name)
-        return Generated(self._text(), tuple(self.missing))
+        return Generated(self._text(), tuple(self.missing), self._terms())
 
     def arguments(self, node: Node) -> list[Any]:
         """All arguments in the order of the operator's schema; arrays in place of references to tensors."""
@@ -404,6 +415,12 @@ class Writer:
         launches = [kernel.launch(names) for kernel in self.kernels]
         functions = [kernel.text() for kernel in self.kernels]
         return "\n\n".join(("\n\n".join(("/*! evo", *tables, *launches)) + "\n*/", *functions)) + "\n"
+
+    def _terms(self) -> str:
+        found = {product(list(kernel.along.values())) for kernel in self.kernels}
+        numbers = [math.prod(map(int, text.split(" * "))) for text in found if re.fullmatch(r"[\d *]+", text)]
+        least, others = str(max(numbers, default=1)), sorted(t for t in found if not re.fullmatch(r"[\d *]+", t))
+        return f"max({', '.join((least, *others))})" if others else least
 
     def _shared(self) -> tuple[dict[str, str], list[tuple[str, str, tuple[str, ...]]]]:
         """What each scratch is called in the plan: two of one type and size share memory where their times do not

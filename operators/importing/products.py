@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from operators.importing.graph import Node
-from operators.importing.kernels import Array, Kernel, Writer, fixed, kind
+from operators.importing.kernels import Array, Kernel, Writer, fixed, kind, shared
 
 
 def _product(
@@ -69,8 +69,7 @@ def convolution(
     out, rank = writer.result(node), len(x.shape) - 2
     strides, pads, dilations = (_each(value, rank) for value in (stride, padding, dilation))
     groups = fixed(groups, "convolution: groups")
-    each = f"({x.shape[1]}) // {groups}" if groups != 1 else x.shape[1]
-    own = f"({out.shape[1]}) // {groups}" if groups != 1 else out.shape[1]
+    each, own = shared(x.shape[1], groups), shared(out.shape[1], groups)
     with writer.kernel(node) as kernel, kernel.parallel(out.shape) as index:
         n, c, *o = index
         kernel.line("ACC sum = 0;")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from operators.importing.graph import Node
-from operators.importing.kernels import Array, Kernel, Writer, axes, cast, fixed, kind, product
+from operators.importing.kernels import Array, Kernel, Writer, axes, cast, fixed, kind, product, shared
 
 
 def _spread(shape: Sequence[str], along: Sequence[int], kept: Sequence[str], inner: Sequence[str]) -> list[str]:
@@ -188,7 +188,7 @@ def group_norm(
     outs = writer.results(node)
     shape = writer.shape(node, 0)
     with writer.kernel(node) as kernel, kernel.parallel([shape[0], str(fixed(groups, "group_norm: groups"))]) as index:
-        each = f"({shape[1]}) // {groups}"
+        each = shared(shape[1], fixed(groups, "group_norm: groups"))
         sizes = [each, *shape[2:]]
         channel = "0" if index[1] == "0" else f"{index[1]} * {kernel.size(each)}"
 
@@ -213,6 +213,8 @@ def batch_norm(writer: Writer, node: Node, x: Array, weight: Any, bias: Any, *ar
     name, overload = node.op.split(".")[1:]
     outs = writer.results(node)
     running = isinstance(args[0], Array) and (name.endswith("no_training") or args[2] is False)
+    if overload == "no_stats":
+        args = (None, None, *args)
     eps, others = args[-1], [axis for axis in range(len(x.shape)) if axis != 1]
     if name == "native_batch_norm":
         eps = args[4]
@@ -327,6 +329,7 @@ ENTRIES = {
     "aten.linalg_vector_norm.default": vector_norm, "aten._softmax.default": softmax, "aten._log_softmax.default": softmax, "aten.softmax.int": softmax,
     "aten.log_softmax.int": softmax, "aten.native_layer_norm.default": layer_norm,
     "aten.native_group_norm.default": group_norm, "aten.native_batch_norm.default": batch_norm,
+    "aten._native_batch_norm_legit.no_stats": batch_norm,
     "aten._native_batch_norm_legit_no_training.default": batch_norm,
     "aten._native_batch_norm_legit_functional.default": batch_norm,
     "aten.cumsum.default": scan, "aten.cumprod.default": scan, "aten.cummax.default": running_extreme,

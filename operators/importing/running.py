@@ -306,7 +306,7 @@ def _sum(run: RunningErrors, func: Any, y: Tensor, x: Tensor, dims: Any = None, 
     count = _length(x, along)
     size = run.sums(count) * x.double().abs() + run.sized(x)
     total = size.sum(along, keep) if x.dim() else size
-    return total / count + y.abs() if "mean" in func._schema.name else total
+    return total / count + (1 + run.stored) * y.abs() if "mean" in func._schema.name else total
 
 
 def _cumsum(run: RunningErrors, func: Any, y: Tensor, x: Tensor, dim: int, **_: Any) -> Tensor:
@@ -371,7 +371,7 @@ def _mean_of(run: RunningErrors, func: Any, y: Tensor, x: Tensor, *args: Any) ->
     count = x.numel() // max(y.numel(), 1) + 1
     if "avg_pool" in func._schema.name and "adaptive" not in func._schema.name:
         count = math.prod(args[0]) if len(args[0]) > 1 else args[0][0] ** (x.dim() - 2)
-    weights = max(x.shape[-2:]) if "linear" in func._schema.name else 1
+    weights = 4 * max(x.shape[-2:]) if "linear" in func._schema.name else 1
     return func(run.sized(x), *args) + (run.sums(count) + weights) * func(x.double().abs(), *args)  # type: ignore[no-any-return]
 
 
@@ -427,7 +427,9 @@ def _group_norm(
 
 def _batch_norm(run: RunningErrors, func: Any, out: Any, x: Tensor, weight: Any, bias: Any, *args: Any) -> Any:
     name, shape = func._schema.name, [1, x.shape[1], *[1] * (x.dim() - 2)]
-    trained = "no_training" not in name and (args[2] if len(args) > 3 else args[0])
+    if func._overloadname == "no_stats":
+        args = (None, None, *args)
+    trained = "no_training" not in name and args[2]
     eps = args[4] if name.endswith("native_batch_norm") else args[-1]
     if trained:
         z, error, _, _ = _Moments(run, x, [0, *range(2, x.dim())]).standardized(eps)
@@ -473,13 +475,21 @@ def _norm(run: RunningErrors, func: Any, y: Tensor, x: Tensor, order: Any = 2, d
         return own.amax(along, keep)
     weighted = (size ** (order - 1) * own).sum(along, keep) / (y.double() ** (order - 1)).clamp(min=1e-300)
     spread = own.square().sum(along, keep).sqrt()
-    return torch.minimum(weighted, spread) + (terms + 2 * EXP_ULPS * (order not in (1, 2)) + ROOT_ULPS) * y.abs()
+    return torch.minimum(weighted, spread) + (terms + 2 * EXP_ULPS * (order not in (1, 2)) + ROOT_ULPS + run.stored) * y.abs()
+
+
+def _running_extreme(run: RunningErrors, func: Any, out: Any, x: Tensor, dim: int) -> Any:
+    found = run.of(x)
+    if found is None:
+        return None, None
+    largest = torch.cummax(found, dim)[0]
+    return largest, torch.where(largest > 0, x.shape[dim] / run.roundoff, 0.0)
 
 
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("mm", "bmm", "mv", "dot"), _mm), **dict.fromkeys(("addmm", "baddbmm", "addmv"), _addmm),
     "convolution": _convolution, "convolution_overrideable": _convolution, "sum": _sum, "mean": _sum, "cumsum": _cumsum,
-    "prod": _prod, "cumprod": _cumprod, "max": _extreme, "min": _extreme, "argmax": _arg, "argmin": _arg,
+    "cummax": _running_extreme, "cummin": _running_extreme, "prod": _prod, "cumprod": _cumprod, "max": _extreme, "min": _extreme, "argmax": _arg, "argmin": _arg,
     "sort": _sorted, "topk": _sorted, "max_pool2d_with_indices": _max_pool, "max_pool3d_with_indices": _max_pool,
     **dict.fromkeys(("avg_pool1d", "avg_pool2d", "avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d",
                      "upsample_bilinear2d", "upsample_linear1d", "upsample_trilinear3d"), _mean_of),

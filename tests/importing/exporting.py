@@ -157,7 +157,7 @@ def magnitude({arguments}, dtype):
 
 def write_folder(
     folder: Path, graph: Graph, *, shapes: Sequence[Mapping[str, int]], distributions: Mapping[str, str] | None = None,
-    terms: str = "1", bound: str = "rounding",
+    bound: str = "rounding",
 ) -> Operator:  # fmt: skip
     """An operator folder around a graph: the first of `shapes` is timed, the others are hidden."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -175,7 +175,7 @@ def write_folder(
         if role == "in":
             usual = "uniform(-1, 1)" if own in ("T", "ACC") else "integers(0, 1)"
             lines.append(f'distribution = "{(distributions or {}).get(tname, usual)}"')
-    lines += ["[cost]", "flops = 1", "[tolerance]", f'bound = "{bound}"', f'terms = "{terms}"']
+    lines += ["[cost]", "flops = 1", "[tolerance]", f'bound = "{bound}"', f'terms = "{generate(graph, "cpu").terms}"']
     distinct = [dict(each) for each in {tuple(sorted(shape.items())): shape for shape in shapes}.values()]
     distinct = distinct[:1] + (distinct[1:] or distinct[:1])
     for number, shape in enumerate(distinct):
