@@ -37,6 +37,14 @@ def reference({arguments}):
 
 library = reference
 '''
+IMPORTS = """from operators.importing.graph import evaluate, read_graph
+from operators.importing.running import running
+"""
+MAGNITUDE = '''
+
+def magnitude({arguments}, dtype):
+    return running(reference, dtype)({given})
+'''
 INPUTS = '''
 
 def inputs(rng, device, {arguments}):
@@ -138,7 +146,7 @@ def _toml(source: Source, found: Mapping[str, Any], name: str, dims: Mapping[str
         yield f"\n[[hidden]]\nsource = {text(shape['source'])}\ndims = {table(shape['dims'] or dims)}"
     yield f"\n[cost]\nflops = {text(_cost(found['flops']))}"
     exact = all(not _is_float(t["dtype"]) for t in found["inputs"] if t["role"] == "out")
-    yield f"\n[tolerance]\nbound = {text('exact' if exact else 'measured')}\nterms = {text(found['terms'])}"
+    yield f"\n[tolerance]\nbound = {text('exact' if exact else 'rounding' if found['bound'] == 'rounding' else 'measured')}\nterms = {text(found['terms'])}"
 
 
 def _is_float(dtype: str) -> bool:
@@ -166,7 +174,10 @@ def _reference(found: Mapping[str, Any], graph: Graph, name: str) -> str:
         values="{" + ", ".join(f'"{each}": {each}' for each in tensors) + "}",
         dims="{" + ", ".join(f'"{each}": {each}' for each in dims) + "}",
         dtype=f"{floating[0]}.dtype" if floating else "",
-    ).replace(", )", ")")
+    )
+    if found["bound"] == "rounding":
+        text = text.replace("from operators.importing.graph import evaluate, read_graph\n", IMPORTS)
+        text += MAGNITUDE.format(arguments=", ".join([*tensors, *dims]), given=", ".join([*tensors, *dims]))
     drawn = [tensor for tensor in found["inputs"] if "integers" in tensor and tensor["name"] in tensors]
     if drawn:
         entries = []

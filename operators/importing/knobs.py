@@ -31,6 +31,12 @@ class Knobs(ast.NodeTransformer):
             if isinstance(statement, ast.Assign) and all(isinstance(t, ast.Name) for t in statement.targets):
                 names = [target.id for target in statement.targets if isinstance(target, ast.Name)]
                 self._assignment(statement, names)
+            elif isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Tuple):
+                self._unpacked(statement.targets[-1], statement.value)
+            elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and statement.value:
+                value = integer(statement.value)
+                if value is not None and value > 0:
+                    statement.value = self.knob(statement.target.id, value)
         for statement in node.body:
             if isinstance(statement, ast.FunctionDef) and statement.name in self.makers:
                 _Factories(self).visit(statement)
@@ -57,6 +63,13 @@ class Knobs(ast.NodeTransformer):
                 value = integer(element)
                 if value is not None and value > 1:
                     statement.value.elts[index] = self.knob(f"{names[0]}_{index}", value)
+
+    def _unpacked(self, target: ast.expr, values: ast.Tuple) -> None:
+        if isinstance(target, ast.Tuple) and len(target.elts) == len(values.elts):
+            for index, (name, element) in enumerate(zip(target.elts, values.elts, strict=True)):
+                value = integer(element)
+                if isinstance(name, ast.Name) and value is not None and value > 0:
+                    values.elts[index] = self.knob(name.id, value)
 
     @staticmethod
     def _plain_devices(node: ast.Module) -> ast.Module:

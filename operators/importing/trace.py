@@ -33,6 +33,7 @@ from operators.importing.draws import Draws, observed
 from operators.importing.graph import Graph, checked, evaluate
 from operators.importing.problems import Problem, problem_of
 from operators.importing.recorded import Recorded, recorded
+from operators.importing.running import running
 from operators.importing.symbols import plain, value_of
 
 TRACE_S = 20
@@ -40,6 +41,8 @@ TRACE_S = 20
 MOST_ELEMENTS = 3_000_000
 """Elements of all values of a computation that is tried for real."""
 REAL_S = 20
+WIDEST = 1e4
+"""Largest median of S, as a multiple of the largest result, for which analysed errors tell right from wrong."""
 KINDS: Mapping[str, tuple[int, tuple[int, ...]]] = {
     "one element": (1, (1,)),
     "small": (2, (1, 2, 3, 4, 5)),
@@ -377,6 +380,30 @@ class Trials:
                 return None
         return None
 
+    def bound(self, dims: Mapping[str, int]) -> str:
+        """`rounding` where running error analysis knows all operators and bounds their errors well."""
+        try:
+            with limited(REAL_S), torch.no_grad():
+                leaves, tensors, _ = real(self.problem, self.sizes(dims), 2)
+                values = self.made.values(leaves, tensors)
+                names, env = list(values), self.made.environment(dims)
+
+                def reference(*given: torch.Tensor) -> dict[str, torch.Tensor]:
+                    return evaluate(self.graph, dict(zip(names, given, strict=True)), env)
+
+                doubles = [v.double() if v.is_floating_point() else v for v in values.values()]
+                outputs, sizes = reference(*doubles), running(reference, "fp32")(*doubles)
+        except (Exception, TimeoutError) as error:  # whatever an analysis meets
+            self.made.notes.append(f"errors are measured: {' '.join(str(error).split())[:160]}")
+            return "measured"
+        for name, y in outputs.items():
+            if y.is_floating_point() and y.numel():
+                largest = float(y.abs().max())
+                if not float(sizes[name].median()) <= WIDEST * (largest or 1.0):
+                    self.made.notes.append("errors are measured, as their analysis is too wide")
+                    return "measured"
+        return "rounding"
+
     def work(self, dims: Mapping[str, int]) -> float:
         """Operations of a plain algorithm."""
         values = {symbol: dims[self.made.dims[name]] for symbol, name in self.symbolic.used().items()}
@@ -428,9 +455,9 @@ def look(problem: Problem) -> dict[str, Any]:
         "dtype": made.dtype,
         "workloads": [made.workload(symbolic, sizes) for sizes in problem.workloads],
         "constant": bool(trials.constant) and all(trials.constant),
+        "bound": trials.bound(cpu or hidden[-1]["dims"]),
         "notes": [*made.notes, *problem.notes],
         "differences": trials.differences[:3],
-        "moves": made.moves,
     }
 
 
