@@ -54,7 +54,8 @@ def read(source: str, inputs: str = "") -> Source:
         elif path.is_dir():
             found = _folder(path)
         elif path.suffix == ".json":
-            found = _definition(path, None)
+            beside = path.with_name("workload.jsonl")
+            found = _definition(path, beside if beside.is_file() else None)
         else:
             found = _module(path, inputs)
     except (OSError, UnicodeDecodeError, json.JSONDecodeError, SyntaxError, RecursionError, KeyError, TypeError) as error:
