@@ -155,7 +155,7 @@ def _definition(path: Path, beside: Path | None) -> Source:
             raise UserError(f"{path}: the axis expression {quote(expression)} is no arithmetic")
     workloads = [{**constants, **line["axes"]} for line in lines[:MOST_WORKLOADS]] or [{**constants, **base}]
     request = {
-        "kind": "axes", "file": HERE, "sizes": {**constants, **base}, "constants": list(constants), "derived": derived,
+        "kind": "axes", "file": HERE, "sizes": {n: {**constants, **base}[n] for n in axes if n not in derived}, "constants": list(constants), "derived": derived,
         "inputs": entries, "custom": raw.get("custom_inputs_entrypoint"), "workloads": workloads,
     }  # fmt: skip
     name = "SOL-ExecBench" if beside else "FlashInfer Trace"

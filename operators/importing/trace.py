@@ -27,6 +27,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call, functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from operators.importing.draws import Draws, observed
@@ -119,6 +120,14 @@ def prepare_torch() -> None:
     torch.cuda.synchronize = lambda *_: None  # type: ignore[assignment]
 
 
+class Seedless(TorchFunctionMode):
+    """Leaves generators out of calls: symbols have no values to draw."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call the function without its generator."""
+        return func(*args, **{name: each for name, each in (kwargs or {}).items() if name != "generator"})
+
+
 class Leaves:
     """The tensors that a call is made of: parameters and buffers of its module, and tensors among its arguments."""
 
@@ -198,7 +207,7 @@ class Symbolic:
             return self.symbols[name]
 
         with FakeTensorMode(shape_env=self.env, allow_non_fake_inputs=True):
-            with self.draws:
+            with self.draws, Seedless():
                 self.leaves = Leaves(*problem.made(knob))
             self.symbols = {n: s for n, s in self.symbols.items() if isinstance(s, torch.SymInt)}
             held = torch.empty(list(self.symbols.values()))  # for the tracer to know every symbol

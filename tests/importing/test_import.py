@@ -20,17 +20,17 @@ BASE = DATA / "3_Linear_Gelu_Scale.py"
 def test_a_fused_module_becomes_an_operator_over_its_own_sizes(tmp_path: Path) -> None:
     folder, lines = import_problem(str(BASE), out=tmp_path / "fused", name="fused")
     operator = load(str(folder))
-    assert operator.dims == ("batch", "features", "outputs")
+    assert operator.dims == ("batch", "features", "width")
     shapes = {tensor.name: [axis.text for axis in tensor.shape] for tensor in operator.tensors}
     assert shapes == {
-        "linear_weight": ["outputs", "features"], "linear_bias": ["outputs"], "x": ["batch", "features"],
-        "y": ["batch", "outputs"],
+        "linear_weight": ["width", "features"], "linear_bias": ["width"], "x": ["batch", "features"],
+        "y": ["batch", "width"],
     }  # fmt: skip
     drawn = {tensor.name: tensor.distribution for tensor in operator.inputs}
     assert (drawn["x"].kind, drawn["x"].a, drawn["x"].b) == ("uniform", -1, 1)
     assert drawn["linear_weight"].b == pytest.approx(1 / 256, rel=1e-4)  # 1 / sqrt(features)
     (published,) = operator.workload_set("published")
-    assert dict(published.dims) == {"batch": 4096, "features": 65536, "outputs": 32768}
+    assert dict(published.dims) == {"batch": 4096, "features": 65536, "width": 32768}
     assert all(max(shape.dims.values()) < 65536 for shape in operator.hidden) and len(operator.hidden) >= 10
     assert operator.tolerance.terms.text == "features"
     assert [path.name for path in folder.glob("naive.*")]

@@ -3,9 +3,9 @@ from torch import nn
 
 
 class Model(nn.Module):
-    def __init__(self, features, outputs, factor):
+    def __init__(self, features, width, factor):
         super().__init__()
-        self.linear = nn.Linear(features, outputs)
+        self.linear = nn.Linear(features, width)
         self.factor = factor
 
     def forward(self, x):
@@ -13,7 +13,7 @@ class Model(nn.Module):
 
 
 batch = 4096
-features, outputs = 65536, 32768
+features, width = 65536, 32768
 factor = 3
 
 
@@ -22,4 +22,4 @@ def get_inputs():
 
 
 def get_init_inputs():
-    return [features, outputs, factor]
+    return [features, width, factor]
