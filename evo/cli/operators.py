@@ -64,7 +64,7 @@ def import_(
         str,
         typer.Argument(
             metavar="SOURCE",
-            help="A KernelBench file, a FlashInfer definition, a SOL-ExecBench or GPU MODE folder, or module.py:function.",
+            help="A KernelBench file, FlashInfer definition, SOL-ExecBench or GPU MODE folder, or module.py:function.",
         ),
     ],
     inputs: Annotated[
@@ -73,7 +73,7 @@ def import_(
     name: Annotated[str, typer.Option(help="The operator's name. Default: the problem's.")] = "",
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="New folder. Default: the name, here.")] = None,
 ) -> None:
-    """Make an operator of a problem in a format of others. Its source is looked at once, confined, and never run again."""
+    """Make an operator of a problem in a format of others, whose source is run once, confined, and never again."""
     from evo.outside.importing import import_problem
 
     folder, lines = import_problem(source, inputs=inputs, name=name, out=out)

@@ -42,13 +42,17 @@ def import_problem(source: str, *, inputs: str = "", name: str = "", out: Path |
     try:
         return folder, folders.write(problem, found, folder, name)
     except (OperatorError, ExpressionError, KeyError, TypeError) as error:
-        raise UserError(f"{source}: what a look at it found is no operator: {' '.join(str(error).split())[:200]}") from None
+        raise UserError(
+            f"{source}: what a look at it found is no operator: {' '.join(str(error).split())[:200]}"
+        ) from None
 
 
 def operator_of(named: str) -> str:
     """The operator that a user names: a foreign problem is imported first, into a folder here, once."""
     path = Path(named).expanduser()
-    foreign = path.suffix in (".py", ".json") or any((path / file).is_file() for file in ("task.yml", "definition.json"))
+    foreign = path.suffix in (".py", ".json") or any(
+        (path / file).is_file() for file in ("task.yml", "definition.json")
+    )
     if not foreign or not path.exists():
         return named
     problem = read(named)

@@ -40,12 +40,12 @@ library = reference
 IMPORTS = """from operators.importing.graph import evaluate, read_graph
 from operators.importing.running import running
 """
-MAGNITUDE = '''
+MAGNITUDE = """
 
 def magnitude({arguments}, dtype):
     return running(reference, dtype)({given})
-'''
-INPUTS = '''
+"""
+INPUTS = """
 
 def inputs(rng, device, {arguments}):
     from operators.drawing import integers
@@ -53,7 +53,7 @@ def inputs(rng, device, {arguments}):
     return {{
 {entries}
     }}
-'''
+"""
 
 
 def write(source: Source, found: Mapping[str, Any], folder: Path, name: str) -> list[str]:
@@ -83,7 +83,9 @@ def write(source: Source, found: Mapping[str, Any], folder: Path, name: str) -> 
         _put(folder / ORIGIN / file, text)
     lines = [*source.notes, *found["notes"], *missing]
     if found["constant"]:
-        lines.insert(0, "its results do not depend on its inputs, so that wrong kernels pass: it is no task to search on")
+        lines.insert(
+            0, "its results do not depend on its inputs, so that wrong kernels pass: it is no task to search on"
+        )
     _put(folder / NOTE, _note(source, name, lines, found))
     return lines
 
@@ -145,8 +147,9 @@ def _toml(source: Source, found: Mapping[str, Any], name: str, dims: Mapping[str
     for shape in found["hidden"][: None if found["dims"] else 1]:
         yield f"\n[[hidden]]\nsource = {text(shape['source'])}\ndims = {table(shape['dims'] or dims)}"
     yield f"\n[cost]\nflops = {text(_cost(found['flops']))}"
+    bound = "rounding" if found["bound"] == "rounding" else "measured"
     exact = all(not _is_float(t["dtype"]) for t in found["inputs"] if t["role"] == "out")
-    yield f"\n[tolerance]\nbound = {text('exact' if exact else 'rounding' if found['bound'] == 'rounding' else 'measured')}\nterms = {text(found['terms'])}"
+    yield f"\n[tolerance]\nbound = {text('exact' if exact else bound)}\nterms = {text(found['terms'])}"
 
 
 def _is_float(dtype: str) -> bool:

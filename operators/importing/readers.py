@@ -58,7 +58,15 @@ def read(source: str, inputs: str = "") -> Source:
             found = _definition(path, beside if beside.is_file() else None)
         else:
             found = _module(path, inputs)
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, SyntaxError, RecursionError, KeyError, TypeError) as error:
+    except (
+        OSError,
+        UnicodeDecodeError,
+        json.JSONDecodeError,
+        SyntaxError,
+        RecursionError,
+        KeyError,
+        TypeError,
+    ) as error:
         said = f"{type(error).__name__}: " if isinstance(error, KeyError | TypeError) else ""
         raise UserError(f"{place}: cannot be read: {said}{' '.join(str(error).split())[:200]}") from None
     return found
@@ -75,7 +83,9 @@ def _licence(path: Path) -> str:
         for name in ("LICENSE", "LICENSE.md", "LICENSE.txt", "COPYING"):
             if (folder / name).is_file():
                 text = read_text(folder / name)[:3000].lower()
-                return next((known for word, known in LICENCES.items() if word in text), f"see {name} of its repository")
+                return next(
+                    (known for word, known in LICENCES.items() if word in text), f"see {name} of its repository"
+                )
     return "not found"
 
 
@@ -98,7 +108,9 @@ def _module(path: Path, inputs: str) -> Source:
         raise UserError("--inputs goes with module.py:function; a KernelBench problem has get_inputs()")
     if "get_init_inputs" not in names:
         text += "\n\ndef get_init_inputs():\n    return []\n"
-    return Source("KernelBench", _named(path.stem), path, {"kind": "module", "file": HERE}, {HERE: text}, _licence(path))
+    return Source(
+        "KernelBench", _named(path.stem), path, {"kind": "module", "file": HERE}, {HERE: text}, _licence(path)
+    )
 
 
 def _callable(path: Path, function: str, inputs: str) -> Source:
@@ -130,7 +142,9 @@ def _definition(path: Path, beside: Path | None) -> Source:
     raw = json.loads(read_text(path))
     if not isinstance(raw, dict) or not {"name", "axes", "inputs", "outputs", "reference"} <= raw.keys():
         raise UserError(f"{path}: no definition; it needs name, axes, inputs, outputs and reference")
-    strange = sorted({e["dtype"] for e in (*raw["inputs"].values(), *raw["outputs"].values()) if e["dtype"] not in PLAIN})
+    strange = sorted(
+        {e["dtype"] for e in (*raw["inputs"].values(), *raw["outputs"].values()) if e["dtype"] not in PLAIN}
+    )
     if strange:
         raise UserError(f"{path}: it has tensors of type {', '.join(strange)}, which there is no element type for yet")
     lines = _workloads(path, raw, beside)
@@ -154,8 +168,9 @@ def _definition(path: Path, beside: Path | None) -> Source:
         if not re.fullmatch(r"[\w\s+*/%()-]*", expression):
             raise UserError(f"{path}: the axis expression {quote(expression)} is no arithmetic")
     workloads = [{**constants, **line["axes"]} for line in lines[:MOST_WORKLOADS]] or [{**constants, **base}]
+    sizes = {name: (constants | base)[name] for name in axes if name not in derived}
     request = {
-        "kind": "axes", "file": HERE, "sizes": {n: {**constants, **base}[n] for n in axes if n not in derived}, "constants": list(constants), "derived": derived,
+        "kind": "axes", "file": HERE, "sizes": sizes, "constants": list(constants), "derived": derived,
         "inputs": entries, "custom": raw.get("custom_inputs_entrypoint"), "workloads": workloads,
     }  # fmt: skip
     name = "SOL-ExecBench" if beside else "FlashInfer Trace"
@@ -171,7 +186,7 @@ def _workloads(path: Path, raw: Mapping[str, Any], beside: Path | None) -> list[
     return [line.get("workload", line) for line in lines]
 
 
-# --- GPU MODE -----------------------------------------------------------------------------------------------------------
+# --- GPU MODE ---------------------------------------------------------------------------------------------------------
 
 
 def _task(path: Path) -> Source:
@@ -194,9 +209,13 @@ def _specs(text: str) -> list[dict[str, Any]]:
     found = []
     for section in ("tests", "benchmarks"):
         match = re.search(rf"^{section}:\s*\n((?:[ \t]+.*\n?|\s*\n)*)", text, re.M)
-        for line in (match[1].splitlines() if match else ()):
+        for line in match[1].splitlines() if match else ():
             table = re.match(r"\s*-\s*(\{.*\})\s*$", line)
             if table:
-                spec = json.loads(re.sub(r"([{,]\s*)(\w+)\s*:", r'\1"\2":', table[1]).replace("True", "true").replace("False", "false"))
+                spec = json.loads(
+                    re.sub(r"([{,]\s*)(\w+)\s*:", r'\1"\2":', table[1])
+                    .replace("True", "true")
+                    .replace("False", "false")
+                )
                 found.append(spec)
     return found

@@ -27,10 +27,6 @@ NAMES = {
 }  # fmt: skip
 SAME = {"clone", "alias", "detach", "lift_fresh_copy", "lift_fresh", "contiguous"}
 """Operators that hand on what they get."""
-MOVES = {
-    "view", "reshape", "permute", "transpose", "t", "expand", "squeeze", "unsqueeze", "select", "slice", "cat", "flip",
-    "clone", "alias", "gather", "index_select", "repeat", "split_with_sizes", "roll", "as_strided",
-}  # fmt: skip
 LONGEST = 40
 """Characters of a size's expression that is written where it is used; a longer one gets a name."""
 MOST_CONSTANT = 4096
@@ -59,7 +55,6 @@ class Recorded:
         self.flops: list[Any] = []
         self.terms: list[Any] = []
         """Terms of sums."""
-        self.moves = True
         used = self._used_symbols()
         for symbol, knob in symbolic.used().items():
             if symbol in used:
@@ -116,8 +111,8 @@ class Recorded:
         self.refs: dict[fx.Node, dict[str, Any]] = {}
         self.tensor_names: dict[str, str] = {}
         self.inputs: list[dict[str, Any]] = []
-        used = [(node, name, tensor) for node, name, tensor in zip(placeholders, leaves.names, leaves.tensors, strict=True)
-                if node.users]  # fmt: skip
+        every = zip(placeholders, leaves.names, leaves.tensors, strict=True)
+        used = [(node, name, tensor) for node, name, tensor in every if node.users]
         floating = Counter(t.dtype for _, _, t in used if t.is_floating_point())
         common = floating.most_common(1)[0][0] if floating else torch.float32
         if common not in NAMES:
@@ -207,11 +202,9 @@ class Recorded:
         if same and source in self.refs:
             self.refs[node] = self.refs[source]  # type: ignore[index]
             return
-        if name == "copy" and list(node.args[0].meta["val"].shape) == list(node.args[1].meta["val"].shape):  # type: ignore[union-attr]
-            if node.args[0].meta["val"].dtype == node.args[1].meta["val"].dtype:  # type: ignore[union-attr]
-                self.refs[node] = self.refs[node.args[1]]  # type: ignore[index]
-                return
-        self.moves &= name in MOVES
+        if name == "copy" and _alike(node.args[0], node.args[1]):
+            self.refs[node] = self.refs[node.args[1]]  # type: ignore[index]
+            return
         tensors = [each for each in (value if isinstance(value, tuple | list) else [value]) if each is not None]
         made = {
             "name": self._named(node.name),
@@ -238,12 +231,15 @@ class Recorded:
 
     def _work(self, node: fx.Node, name: str, out: torch.Tensor) -> Any:
         """Operations of a plain algorithm."""
+
         def shape(tensor: Any) -> list[Any]:
             value = tensor.meta["val"] if isinstance(tensor, fx.Node) else tensor
             return [sympy.sympify(self.symbolic.expr(size)) for size in value.shape]
 
         count = product(shape(out))
-        args = [each for each in node.args if isinstance(each, fx.Node) and isinstance(each.meta.get("val"), torch.Tensor)]
+        args = [
+            each for each in node.args if isinstance(each, fx.Node) and isinstance(each.meta.get("val"), torch.Tensor)
+        ]
         if name in ("mm", "bmm"):
             self.terms.append(shape(args[0])[-1])
             return 2 * count * shape(args[0])[-1]
@@ -284,7 +280,10 @@ class Recorded:
                 self.nodes.append(node)
                 ref = {"ref": node["name"]}
             made.append({"name": name, "ref": ref["ref"], "index": ref.get("index", 0)})
-            self.described_outputs = [*getattr(self, "described_outputs", []), {"name": name, "shape": shape, "dtype": dtype}]
+            self.described_outputs = [
+                *getattr(self, "described_outputs", []),
+                {"name": name, "shape": shape, "dtype": dtype},
+            ]
         return made
 
     def _needed(self) -> list[dict[str, Any]]:
@@ -333,12 +332,14 @@ class Recorded:
 
     def _drawn(self, entry: Mapping[str, Any], drawn: Any, seen: Any) -> dict[str, Any]:
         name = entry["name"]
-        if drawn and drawn[0] == "constant" or (seen and seen[1] == seen[2] and seen[0] != "normal"):
+        if (drawn and drawn[0] == "constant") or (seen and seen[1] == seen[2] and seen[0] != "normal"):
             value = drawn[1] if drawn and drawn[0] == "constant" else seen[1]
             if entry["dtype"] not in ("T", "ACC", "fp32", "fp64", "fp16", "bf16"):
                 return {"distribution": "integers(0, 1)"}
             low, high = value - 0.5, value + 0.5
-            self.notes.append(f"`{name}` is {value:g} everywhere in the source, and drawn from {low:g} to {high:g} here")
+            self.notes.append(
+                f"`{name}` is {value:g} everywhere in the source, and drawn from {low:g} to {high:g} here"
+            )
             return {"distribution": f"uniform({low:g}, {high:g})"}
         if drawn and drawn[0] == "integers":
             low, high = (self.text(sympy.sympify(bound)) for bound in drawn[1:])
@@ -365,6 +366,12 @@ def _number(value: float) -> str:
     return f"{plain(value):.6g}"
 
 
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two nodes make tensors of one shape and type."""
+    a, b = one.meta["val"], other.meta["val"]
+    return list(a.shape) == list(b.shape) and a.dtype == b.dtype
+
+
 def _operator(node: fx.Node) -> str:
     """`add`, of aten.add.Tensor."""
     target = node.target
@@ -376,5 +383,3 @@ def _references(value: Any) -> list[str]:
         own = [value["ref"]] if "ref" in value else []
         return own + [name for inner in value.values() for name in _references(inner)]
     return [name for inner in value for name in _references(inner)] if isinstance(value, list) else []
-
-

@@ -42,7 +42,9 @@ def integer_text(expr: Any, names: Mapping[Any, str]) -> str:
         for term in terms[1:]:
             negative = term.could_extract_minus_sign()
             written = integer_text(-term if negative else term, names)
-            text += f" - ({written})" if negative and " " in written else f" - {written}" if negative else f" + {written}"
+            text += (
+                f" - ({written})" if negative and " " in written else f" - {written}" if negative else f" + {written}"
+            )
         return text
     if expr.is_Mul:
         below = [1 / factor for factor in expr.args if factor.is_Rational and not factor.is_Integer]

@@ -120,6 +120,27 @@ def prepare_torch() -> None:
     torch.cuda.synchronize = lambda *_: None  # type: ignore[assignment]
 
 
+@contextmanager
+def plain_parameters() -> Iterator[None]:
+    """Let tensors be parameters as they are: a new Parameter would be a constant to the tracer."""
+    parameter, assign = nn.Parameter, nn.Module.__setattr__
+
+    class Plain(parameter):  # type: ignore[misc,valid-type]
+        def __new__(cls, data: Any = None, requires_grad: bool = True) -> Any:
+            return data
+
+    def assigned(self: nn.Module, name: str, value: Any) -> None:
+        if name in self.__dict__.get("_parameters", {}) and type(value) is not parameter:
+            del self._parameters[name]
+        assign(self, name, value)
+
+    nn.Parameter, nn.Module.__setattr__ = Plain, assigned  # type: ignore[misc,method-assign,assignment]
+    try:
+        yield
+    finally:
+        nn.Parameter, nn.Module.__setattr__ = parameter, assign  # type: ignore[misc,method-assign]
+
+
 class Seedless(TorchFunctionMode):
     """Leaves generators out of calls: symbols have no values to draw."""
 
@@ -215,7 +236,8 @@ class Symbolic:
             with torch.no_grad():
                 function = functionalize(lambda _, *given: self.leaves(*given))
                 table = core_aten_decompositions()
-                self.module = make_fx(function, table, "real", _allow_non_fake_inputs=True)(held, *tensors)
+                with plain_parameters():
+                    self.module = make_fx(function, table, "real", _allow_non_fake_inputs=True)(held, *tensors)
 
     def expr(self, number: Any) -> Any:
         """A size as an expression of the symbols that are left."""
@@ -244,15 +266,62 @@ class Symbolic:
 
 def attempts(problem: Problem) -> Symbolic:
     """The problem with as many symbols as it bears. Raises Failed with the reason of the last attempt."""
+    found, reason = _attempted(problem, list(problem.attempts()))
+    if (found is None or not found.used()) and problem.sizes:
+        try:
+            with limited(REAL_S):
+                watched = seen_from_outside(problem)
+            found = _attempted(watched, [set()])[0] or found
+        except (Exception, SystemExit, TimeoutError) as error:  # noqa: BLE001 (whatever a foreign source raises)
+            reason = reason or _said(error)
+    if found is None:
+        raise Failed(f"its source cannot be traced: {reason}")
+    return found
+
+
+def _attempted(problem: Problem, attempts: list[set[str]]) -> tuple[Symbolic | None, str]:
     reason = ""
-    for fixed in problem.attempts():
+    for fixed in attempts:
         try:
             with limited(TRACE_S):
-                return Symbolic(problem, fixed)
-        except (Exception, SystemExit, TimeoutError) as error:  # whatever a foreign source raises
-            reason = reason or f"{type(error).__name__}: {' '.join(str(error).split())[:250]}"
-            last = f"{type(error).__name__}: {' '.join(str(error).split())[:250]}"
-    raise Failed(f"its source cannot be traced: {last if last else reason}")
+                return Symbolic(problem, fixed), ""
+        except (Exception, SystemExit, TimeoutError) as error:  # noqa: BLE001 (whatever a foreign source raises)
+            reason = _said(error)
+    return None, reason
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:250]}"
+
+
+def seen_from_outside(problem: Problem) -> Problem:
+    """The problem with inputs of the shapes that its own have at several sizes, for generators that symbols stop in."""
+
+    def shapes(sizes: Mapping[str, int]) -> list[torch.Size]:
+        return [tensor.shape for tensor in Leaves(*problem.made(lambda name: sizes[name])).tensors]
+
+    base = shapes(problem.sizes)
+    slopes: dict[tuple[int, int], tuple[str, int]] = {}
+    for name, size in problem.sizes.items():
+        for index, (before, after) in enumerate(zip(base, shapes({**problem.sizes, name: size + 4}), strict=True)):
+            for axis, (one, other) in enumerate(zip(before, after, strict=True)):
+                if one != other and (other - one) % 4 == 0:
+                    slopes[index, axis] = (name, (other - one) // 4)
+
+    def made(knob: Any) -> tuple[Callable[..., Any], list[Any]]:
+        call, args = problem.made(lambda name: problem.sizes[name])
+        leaves, spec = pytree.tree_flatten(args)
+        places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+        for index, place in enumerate(places):
+            shape: list[Any] = list(leaves[place].shape)
+            for axis, size in enumerate(shape):
+                if (index, axis) in slopes:
+                    name, slope = slopes[index, axis]
+                    shape[axis] = slope * knob(name) + (size - slope * problem.sizes[name])
+            leaves[place] = torch.empty(shape, dtype=leaves[place].dtype)
+        return call, pytree.tree_unflatten(leaves, spec)
+
+    return Problem(problem.sizes, made)
 
 
 # --- real sizes -------------------------------------------------------------------------------------------------------
@@ -320,7 +389,7 @@ class Trials:
                 theirs = outputs_of(result)
                 with torch.no_grad():
                     again = outputs_of(real(self.problem, sizes, 1)[2])
-        except (Exception, SystemExit, TimeoutError) as error:  # whatever a foreign source raises
+        except (Exception, SystemExit, TimeoutError) as error:  # noqa: BLE001 (whatever a foreign source raises)
             self.differences.append(f"{_at(dims)}: {type(error).__name__}: {' '.join(str(error).split())[:160]}")
             return False
         if len(ours) != len(theirs):
@@ -330,7 +399,9 @@ class Trials:
             if tuple(mine.shape) != tuple(their.shape) or not close(mine, their):
                 self.differences.append(f"{_at(dims)}: the graph computes another `{name}` than the source")
                 return False
-        self.constant.append(all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(theirs, again, strict=True)))
+        self.constant.append(
+            all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(theirs, again, strict=True))
+        )
         for name, tensor in zip(leaves.names, tensors, strict=True):
             if tensor.numel() >= self.shown_numel(name):
                 self.shown[name] = observed(tensor)
@@ -402,7 +473,7 @@ class Trials:
 
                 doubles = [v.double() if v.is_floating_point() else v for v in values.values()]
                 outputs, sizes = reference(*doubles), running(reference, "fp32")(*doubles)
-        except (Exception, TimeoutError) as error:  # whatever an analysis meets
+        except (Exception, TimeoutError) as error:  # noqa: BLE001 (whatever an analysis meets)
             self.made.notes.append(f"errors are measured: {' '.join(str(error).split())[:160]}")
             return "measured"
         for name, y in outputs.items():
@@ -490,7 +561,7 @@ def main() -> None:
         found = look(problem_of(request))
     except Failed as error:
         found = {"failed": str(error)}
-    except (Exception, SystemExit) as error:  # whatever a foreign source raises
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever a foreign source raises)
         found = {"failed": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
     Path("result.json").write_text(json.dumps(found), encoding="utf-8")
 
