@@ -300,6 +300,7 @@ def seen_from_outside(problem: Problem) -> Problem:
     def shapes(sizes: Mapping[str, int]) -> list[torch.Size]:
         return [tensor.shape for tensor in Leaves(*problem.made(lambda name: sizes[name])).tensors]
 
+    call, args = problem.made(lambda name: problem.sizes[name])
     base = shapes(problem.sizes)
     slopes: dict[tuple[int, int], tuple[str, int]] = {}
     for name, size in problem.sizes.items():
@@ -309,7 +310,6 @@ def seen_from_outside(problem: Problem) -> Problem:
                     slopes[index, axis] = (name, (other - one) // 4)
 
     def made(knob: Any) -> tuple[Callable[..., Any], list[Any]]:
-        call, args = problem.made(lambda name: problem.sizes[name])
         leaves, spec = pytree.tree_flatten(args)
         places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
         for index, place in enumerate(places):
@@ -353,9 +353,14 @@ class Trials:
         self.base = {made.dims[name]: problem.sizes[name] for name in made.dims}
         self.least = MOST_ELEMENTS
 
+    def values(self, dims: Mapping[str, int]) -> dict[Any, int]:
+        """Sizes by symbol; one that no tensor comes from keeps the source's."""
+        used, own = self.symbolic.used(), self.problem.sizes
+        return {s: dims[self.made.dims[n]] if n in self.made.dims else own[n] for s, n in used.items()}
+
     def sizes(self, dims: Mapping[str, int]) -> dict[str, int]:
         """All knobs for these dims: what is unified with a dim goes with it, all else stays."""
-        values = {symbol: dims[self.made.dims[name]] for symbol, name in self.symbolic.used().items()}
+        values = self.values(dims)
         sizes = dict(self.problem.sizes)
         for name, symbol in self.symbolic.symbols.items():
             expr = sympy.sympify(self.symbolic.expr(symbol))
@@ -364,7 +369,7 @@ class Trials:
 
     def allows(self, dims: Mapping[str, int], most: float = 0) -> bool:
         """Whether the guards hold there, and it is not too large to be tried."""
-        values = {symbol: dims[self.made.dims[name]] for symbol, name in self.symbolic.used().items()}
+        values = self.values(dims)
         try:
             if not all(bool(guard.subs(values)) for guard in self.guards):
                 return False
@@ -376,7 +381,7 @@ class Trials:
 
     def elements(self, dims: Mapping[str, int]) -> int:
         """Elements of all values."""
-        values = {symbol: dims[self.made.dims[name]] for symbol, name in self.symbolic.used().items()}
+        values = self.values(dims)
         return sum(int(sympy.sympify(count).subs(values)) for count in self.made.counts)
 
     def passes(self, dims: Mapping[str, int]) -> bool:
@@ -486,7 +491,7 @@ class Trials:
 
     def work(self, dims: Mapping[str, int]) -> float:
         """Operations of a plain algorithm."""
-        values = {symbol: dims[self.made.dims[name]] for symbol, name in self.symbolic.used().items()}
+        values = self.values(dims)
         return float(sum(int(sympy.sympify(count).subs(values)) for count in self.made.flops))
 
 
@@ -543,7 +548,7 @@ def look(problem: Problem) -> dict[str, Any]:
 
 def written(made: Recorded, counts: list[Any], trials: Trials) -> list[str]:
     """Different expressions, the largest at the problem's own sizes first."""
-    values = {symbol: trials.base[made.dims[name]] for symbol, name in trials.symbolic.used().items()}
+    values = trials.values(trials.base)
     known = {sympy.sympify(count) for count in counts} - {0}
     ordered = sorted(known, key=lambda count: (-int(count.subs(values)), str(count)))
     times = {count: sum(1 for each in counts if sympy.sympify(each) == count) for count in ordered}
