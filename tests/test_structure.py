@@ -31,7 +31,7 @@ FLOORS = {
         "expression extension files kernel relations",
         "definition",
         "catalog champions plan",
-        "beginning prelude",
+        "beginning importing prelude",
     ),
     "fitness": (
         "fitness evaluation install sandbox words",

@@ -70,7 +70,7 @@ def look(problem: Source) -> Mapping[str, Any]:
         for file, text in problem.files.items():
             Path(place, file).write_text(text, encoding="utf-8")
         Path(place, "request.json").write_text(json.dumps(problem.request), encoding="utf-8")
-        command = [sys.executable, "-m", "operators.importing.trace"]
+        command = [sys.executable, "-m", "operators.importing.tracing"]
         ours = Path(operators.__file__).resolve().parent
         Path(place, "operators").symlink_to(ours)  # what else lies beside the package is out of reach
         outcome = run_confined(

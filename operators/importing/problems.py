@@ -27,7 +27,7 @@ class Problem:
     """A foreign problem."""
 
     sizes: dict[str, int]
-    """Of its knobs."""
+    """Values of its knobs at the source's own sizes."""
     made: Callable[[Knob], tuple[Callable[..., Any], list[Any]]]
     """Executes it with these sizes: the call, and its arguments."""
     inner: set[str] = field(default_factory=set)

@@ -19,7 +19,7 @@ from operators.importing.symbols import Unwritable, argument, integer_text, plai
 
 if TYPE_CHECKING:
     from operators.importing.problems import Problem
-    from operators.importing.trace import Leaves, Symbolic
+    from operators.importing.tracing import Leaves, Symbolic
 
 NAMES = {
     torch.float64: "fp64", torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16", torch.int64: "int64",

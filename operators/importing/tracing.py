@@ -1,4 +1,4 @@
-"""Looks at a foreign problem once: `python -m operators.importing.trace`, in a jail, in a folder with `request.json`.
+"""Looks at a foreign problem once: `python -m operators.importing.tracing`, in a jail, in a folder with `request.json`.
 
 The problem is executed on fake tensors with symbols in the places of its sizes, its computation is recorded as core
 ATen operators, and both are tried for real at small sizes. `result.json` is what is found: data, no code.
@@ -37,6 +37,8 @@ from operators.importing.recorded import Recorded, recorded
 from operators.importing.running import running
 from operators.importing.symbols import plain, value_of
 
+LOOK_S = 500
+"""Seconds that a whole look may compute."""
 TRACE_S = 20
 """Seconds that one attempt with symbols may take; after it fewer sizes are symbols."""
 MOST_ELEMENTS = 3_000_000
@@ -82,19 +84,22 @@ class _Named(Source):
 
 
 @contextmanager
-def limited(seconds: int) -> Iterator[None]:
-    """Raise TimeoutError in what computes for longer, however busy the machine is."""
+def foreign(seconds: int) -> Iterator[None]:
+    """Raise Failed for all that a foreign source raises here, and where it computes longer, however busy the machine is."""
 
     def ring(*_: Any) -> None:
         raise TimeoutError(f"it takes longer than {seconds} s")
 
-    before = signal.signal(signal.SIGPROF, ring)
-    signal.setitimer(signal.ITIMER_PROF, seconds)
+    before, left = signal.signal(signal.SIGPROF, ring), signal.setitimer(signal.ITIMER_PROF, seconds)[0]
     try:
         yield
+    except Failed:
+        raise
+    except (Exception, SystemExit) as error:
+        raise Failed(f"{type(error).__name__}: {' '.join(str(error).split())[:250]}") from None
     finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, before)
+        signal.setitimer(signal.ITIMER_PROF, left)
 
 
 def prepare_torch() -> None:
@@ -254,7 +259,7 @@ class Symbolic:
         return names
 
     def guards(self) -> list[Any]:
-        """What must hold of the symbols for the computation to be this one, but for what speed alone hangs on."""
+        """Conditions on the symbols for the computation to be this one, but for those of speed alone."""
         found = []
         for guard in self.env.guards:
             expr = self.env.replace(guard.expr)
@@ -269,11 +274,11 @@ def attempts(problem: Problem) -> Symbolic:
     found, reason = _attempted(problem, list(problem.attempts()))
     if (found is None or not found.used()) and problem.sizes:
         try:
-            with limited(REAL_S):
+            with foreign(REAL_S):
                 watched = seen_from_outside(problem)
             found = _attempted(watched, [set()])[0] or found
-        except (Exception, SystemExit, TimeoutError) as error:  # noqa: BLE001 (whatever a foreign source raises)
-            reason = reason or _said(error)
+        except Failed as error:
+            reason = reason or str(error)
     if found is None:
         raise Failed(f"its source cannot be traced: {reason}")
     return found
@@ -283,15 +288,11 @@ def _attempted(problem: Problem, attempts: list[set[str]]) -> tuple[Symbolic | N
     reason = ""
     for fixed in attempts:
         try:
-            with limited(TRACE_S):
+            with foreign(TRACE_S):
                 return Symbolic(problem, fixed), ""
-        except (Exception, SystemExit, TimeoutError) as error:  # noqa: BLE001 (whatever a foreign source raises)
-            reason = _said(error)
+        except Failed as error:
+            reason = str(error)
     return None, reason
-
-
-def _said(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:250]}"
 
 
 def seen_from_outside(problem: Problem) -> Problem:
@@ -388,14 +389,14 @@ class Trials:
         """Whether source and graph agree there; what its tensors look like is kept."""
         sizes = self.sizes(dims)
         try:
-            with limited(REAL_S):
+            with foreign(REAL_S):
                 leaves, tensors, result = real(self.problem, sizes, 0)
                 ours = evaluate(self.graph, self.made.values(leaves, tensors), self.made.environment(dims))
                 theirs = outputs_of(result)
                 with torch.no_grad():
                     again = outputs_of(real(self.problem, sizes, 1)[2])
-        except (Exception, SystemExit, TimeoutError) as error:  # noqa: BLE001 (whatever a foreign source raises)
-            self.differences.append(f"{_at(dims)}: {type(error).__name__}: {' '.join(str(error).split())[:160]}")
+        except Failed as error:
+            self.differences.append(f"{_at(dims)}: {str(error)[:160]}")
             return False
         if len(ours) != len(theirs):
             self.differences.append(f"{_at(dims)}: {len(theirs)} results, not {len(ours)}")
@@ -468,7 +469,7 @@ class Trials:
     def bound(self, dims: Mapping[str, int]) -> str:
         """`rounding` where running error analysis knows all operators and bounds their errors well."""
         try:
-            with limited(REAL_S), torch.no_grad():
+            with foreign(REAL_S), torch.no_grad():
                 leaves, tensors, _ = real(self.problem, self.sizes(dims), 2)
                 values = self.made.values(leaves, tensors)
                 names, env = list(values), self.made.environment(dims)
@@ -478,8 +479,8 @@ class Trials:
 
                 doubles = [v.double() if v.is_floating_point() else v for v in values.values()]
                 outputs, sizes = reference(*doubles), running(reference, "fp32")(*doubles)
-        except (Exception, TimeoutError) as error:  # noqa: BLE001 (whatever an analysis meets)
-            self.made.notes.append(f"errors are measured: {' '.join(str(error).split())[:160]}")
+        except Failed as error:
+            self.made.notes.append(f"errors are measured: {str(error)[:160]}")
             return "measured"
         for name, y in outputs.items():
             if y.is_floating_point() and y.numel():
@@ -563,11 +564,10 @@ def main() -> None:
     request = json.loads(Path("request.json").read_text(encoding="utf-8"))
     prepare_torch()
     try:
-        found = look(problem_of(request))
+        with foreign(LOOK_S):
+            found = look(problem_of(request))
     except Failed as error:
         found = {"failed": str(error)}
-    except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever a foreign source raises)
-        found = {"failed": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
     Path("result.json").write_text(json.dumps(found), encoding="utf-8")
 
 
