@@ -14,11 +14,11 @@ Drawn = tuple[str, Any, Any]
 _COPIES = {"_to_copy", "clone", "detach", "alias", "copy", "contiguous", "empty_like", "squeeze", "unsqueeze"}
 
 
-class Draws(TorchDispatchMode):
+class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Watches tensors being made, and keeps by their memory what they were drawn from."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.known: dict[int, Drawn] = {}
         self.kept: list[Any] = []
         """Tensors seen, alive, for no memory to be named twice."""

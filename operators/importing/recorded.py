@@ -266,7 +266,7 @@ class Recorded:
         leaves = [leaf for leaf in leaves if leaf in self.refs]
         if not leaves:
             raise ValueError("it returns no tensor")
-        made = []
+        made: list[dict[str, Any]] = []
         for index, leaf in enumerate(leaves):
             name = self._named("y" if len(leaves) == 1 else f"y{index}")
             ref, value = self.refs[leaf], leaf.meta["val"]

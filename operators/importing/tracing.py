@@ -85,7 +85,7 @@ class _Named(Source):
 
 @contextmanager
 def foreign(seconds: int) -> Iterator[None]:
-    """Raise Failed for all that a foreign source raises here, and where it computes longer, however busy the machine is."""
+    """Raise Failed for what a foreign source raises, and where it computes for longer, however busy the machine is."""
 
     def ring(*_: Any) -> None:
         raise TimeoutError(f"it takes longer than {seconds} s")
@@ -95,7 +95,7 @@ def foreign(seconds: int) -> Iterator[None]:
         yield
     except Failed:
         raise
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (the border to a foreign source)
         raise Failed(f"{type(error).__name__}: {' '.join(str(error).split())[:250]}") from None
     finally:
         signal.signal(signal.SIGPROF, before)
@@ -104,25 +104,25 @@ def foreign(seconds: int) -> Iterator[None]:
 
 def prepare_torch() -> None:
     """Let modules be built from symbolic sizes, and leave out what a CPU lacks."""
-    fan = nn.init._calculate_fan_in_and_fan_out  # type: ignore[attr-defined]
+    fan = nn.init._calculate_fan_in_and_fan_out
 
     def plain_fan(tensor: torch.Tensor) -> tuple[int, int]:
-        return fan(torch.empty([plain(size) for size in tensor.shape], device="meta"))  # type: ignore[no-any-return]
+        return fan(torch.empty([plain(size) for size in tensor.shape], device="meta"))
 
     def plain_correct_fan(tensor: torch.Tensor, mode: str) -> int:
         return plain_fan(tensor)[0 if mode.lower() == "fan_in" else 1]
 
-    nn.init._calculate_fan_in_and_fan_out = plain_fan  # type: ignore[attr-defined]
-    nn.init._calculate_correct_fan = plain_correct_fan  # type: ignore[attr-defined]
+    nn.init._calculate_fan_in_and_fan_out = plain_fan
+    nn.init._calculate_correct_fan = plain_correct_fan
     root = math.sqrt
 
     def either_root(number: Any) -> Any:
         return torch.sym_sqrt(number) if isinstance(number, torch.SymInt | torch.SymFloat) else root(number)
 
     math.sqrt = either_root
-    torch.Tensor.cuda = lambda self, *_, **__: self  # type: ignore[method-assign,assignment]
-    nn.Module.cuda = lambda self, *_, **__: self  # type: ignore[method-assign,assignment]
-    torch.cuda.synchronize = lambda *_: None  # type: ignore[assignment]
+    torch.Tensor.cuda = lambda self, *_, **__: self  # type: ignore[method-assign]
+    nn.Module.cuda = lambda self, *_, **__: self  # type: ignore[method-assign]
+    torch.cuda.synchronize = lambda *_: None
 
 
 @contextmanager
@@ -167,7 +167,7 @@ class Leaves:
                 if isinstance(each, nn.modules.dropout._DropoutNd):
                     each.p = 0.0
                 elif hasattr(each, "dropout") and isinstance(each.dropout, float):
-                    each.dropout = 0.0
+                    each.__dict__["dropout"] = 0.0
             self._add(self.module.named_parameters(), "parameter")
             self._add(self.module.named_buffers(), "buffer")
         self.held = len(self.names)
@@ -178,7 +178,7 @@ class Leaves:
         for index, (path, leaf) in enumerate(flat):
             if isinstance(leaf, torch.Tensor):
                 self.places.append(index)
-                first = path[0].idx
+                first = getattr(path[0], "idx", 0)
                 parts = [names[first] if first < len(names) else f"x{first}"]
                 parts += [str(getattr(key, "key", getattr(key, "idx", key))) for key in path[1:]]
                 self.names.append("_".join(parts))
@@ -240,7 +240,7 @@ class Symbolic:
             tensors = self.leaves.tensors
             with torch.no_grad():
                 function = functionalize(lambda _, *given: self.leaves(*given))
-                table = core_aten_decompositions()
+                table: Any = core_aten_decompositions()
                 with plain_parameters():
                     self.module = make_fx(function, table, "real", _allow_non_fake_inputs=True)(held, *tensors)
 
