@@ -224,7 +224,9 @@ def _check_argument(graph: Graph, argument: Any, counts: Mapping[str, int], wher
             if name not in CALC:
                 raise ValueError(f"{where}: {unknown('function of numbers', name, CALC)}")
         case _:
-            raise ValueError(f"{where}: {quote(str(argument))} is no argument; write a number, a list, ref, expr or calc")
+            raise ValueError(
+                f"{where}: {quote(str(argument))} is no argument; write a number, a list, ref, expr or calc"
+            )
     for each in inner:
         _check_argument(graph, each, counts, where, depth + 1)
 
@@ -290,7 +292,7 @@ class Evaluation:
         return {out.name: self.argument({"ref": out.ref, "index": out.index}) for out in self.graph.outputs}
 
     def _called(self, node: Node) -> Any:
-        # Views of views need not be views of memory here, as whatever made the graph may have laid tensors out otherwise.
+        # A view of a view need not be one of memory here: what made the graph may have laid tensors out otherwise.
         function = aten("aten.reshape.default" if node.op == "aten.view.default" else node.op)
         args = [self.argument(each) for each in node.args]
         kwargs = {name: self.argument(each) for name, each in node.kwargs.items()}

@@ -118,7 +118,11 @@ def split(writer: Writer, node: Node, x: Array, sizes: Any, dim: int = 0) -> tup
         count = range(len(node.outputs))
         dim = sizes or 0
         return tuple(
-            _view(x, writer.shape(node, n), lambda _, index, n=n: [*index[: dim % len(x.shape)], str(n), *index[dim % len(x.shape) :]])
+            _view(
+                x,
+                writer.shape(node, n),
+                lambda _, index, n=n: [*index[: dim % len(x.shape)], str(n), *index[dim % len(x.shape) :]],
+            )
             for n in count
         )
     dim %= len(x.shape)
@@ -198,7 +202,15 @@ def unfolded(writer: Writer, node: Node, x: Array, dim: int, size: Any, step: An
 def filled(writer: Writer, node: Node, *args: Any) -> Array:
     """One number everywhere."""
     name, dtype = node.op.split(".")[1], node.outputs[0].dtype
-    value: Any = {"zeros": 0, "zeros_like": 0, "new_zeros": 0, "empty": 0, "ones": 1, "ones_like": 1, "new_ones": 1}.get(name)
+    value: Any = {
+        "zeros": 0,
+        "zeros_like": 0,
+        "new_zeros": 0,
+        "empty": 0,
+        "ones": 1,
+        "ones_like": 1,
+        "new_ones": 1,
+    }.get(name)
     if value is None:
         value = args[0] if name == "scalar_tensor" else args[2] if name == "new_full" else args[1]
 
@@ -311,14 +323,18 @@ def indexed(writer: Writer, node: Node, x: Array, indices: list[Any]) -> Array:
     with writer.kernel(node) as kernel, kernel.parallel(out.shape) as index:
         common, rest = index[front : front + depth], [*index[:front], *index[front + depth :]]
         places = [
-            _wrapped(kernel, f"p{axis}", kernel.broadcast(indices[axis], common), x.shape[axis]) if axis in told else rest.pop(0)
+            _wrapped(kernel, f"p{axis}", kernel.broadcast(indices[axis], common), x.shape[axis])
+            if axis in told
+            else rest.pop(0)
             for axis in range(len(x.shape))
         ]
         kernel.put(out, index, kernel.get(x, places))
     return out
 
 
-def index_put(writer: Writer, node: Node, x: Array, indices: list[Any], values: Array, accumulate: bool = False) -> Array:
+def index_put(
+    writer: Writer, node: Node, x: Array, indices: list[Any], values: Array, accumulate: bool = False
+) -> Array:
     """A copy, and then values at places that tensors tell."""
     told = [axis for axis, each in enumerate(indices) if isinstance(each, Array)]
     if told != list(range(len(told))) or any(indices[axis].dtype == "bool" for axis in told):
@@ -413,7 +429,8 @@ ENTRIES = {
         "_reshape_copy.default", "view_copy.default",
     )},
     **{f"aten.{name}": squeezed for name in (
-        "squeeze.default", "squeeze.dim", "squeeze.dims", "unsqueeze.default", "squeeze_copy.dims", "unsqueeze_copy.default",
+        "squeeze.default", "squeeze.dim", "squeeze.dims", "unsqueeze.default", "squeeze_copy.dims",
+        "unsqueeze_copy.default",
     )},
     **{f"aten.{name}": permuted for name in (
         "permute.default", "permute_copy.default", "transpose.int", "t.default", "numpy_T.default",

@@ -58,7 +58,8 @@ FUNCTIONS: Mapping[str, str | Callable[[list[Any]], str]] = {
     "hardswish": "(a0 <= -3 ? 0 : a0 >= 3 ? a0 : a0 * (a0 + 3) / 6)",
     "mish": "a0 * tanh(a0 > 20 ? a0 : log1p(exp(a0)))",
     "log_sigmoid_forward": "(a0 < 0 ? a0 : 0) - log1p(exp(-fabs(a0)))",
-    "logit": "log(a0 / (1 - a0))", "threshold": "(a0 <= a1 ? a2 : a0)", "softshrink": "(a0 > a1 ? a0 - a1 : a0 < -a1 ? a0 + a1 : 0)",
+    "logit": "log(a0 / (1 - a0))", "threshold": "(a0 <= a1 ? a2 : a0)",
+    "softshrink": "(a0 > a1 ? a0 - a1 : a0 < -a1 ? a0 + a1 : 0)",
     "hardshrink": "(a0 >= -a1 && a0 <= a1 ? 0 : a0)", "celu": "(a0 > 0 ? a0 : a1 * (exp(a0 / a1) - 1))",
     # several
     "add": "a0 + a2 * a1", "sub": "a0 - a2 * a1", "rsub": "a1 - a2 * a0", "mul": "a0 * a1", "div": _rounding,
@@ -75,15 +76,29 @@ FUNCTIONS: Mapping[str, str | Callable[[list[Any]], str]] = {
     "_to_copy": "a0", "clone": "a0", "copy": "a1", "alias": "a0", "detach": "a0", "lift_fresh_copy": "a0",
 }  # fmt: skip
 """By operator: the result in terms of its arguments, a0 the first."""
-COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "logical_not", "isnan", "isinf")
+COMPARISONS = (
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+    "logical_not",
+    "isnan",
+    "isinf",
+)
 OVERLOADS: Mapping[str, str] = {
     "pow": "Tensor_Scalar Tensor_Tensor Scalar", "clamp": "default Tensor", "clamp_min": "default Tensor",
-    "clamp_max": "default Tensor", "div": "Tensor Scalar Tensor_mode Scalar_mode", "where": "self ScalarOther ScalarSelf Scalar",
+    "clamp_max": "default Tensor", "div": "Tensor Scalar Tensor_mode Scalar_mode",
+    "where": "self ScalarOther ScalarSelf Scalar",
     "masked_fill": "Scalar Tensor", "bitwise_and": "Tensor Scalar", "bitwise_or": "Tensor Scalar",
     "bitwise_xor": "Tensor Scalar", "floor_divide": "default Scalar", "lerp": "Scalar Tensor", "round": "default",
     "xlogy": "Tensor",
 }  # fmt: skip
-_TWO = "add sub rsub mul fmod remainder eq ne lt le gt ge".split()
+_TWO = ["add", "sub", "rsub", "mul", "fmod", "remainder", "eq", "ne", "lt", "le", "gt", "ge"]
 
 
 def overloads(name: str) -> list[str]:

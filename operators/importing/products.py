@@ -11,7 +11,15 @@ from operators.importing.kernels import Array, Kernel, Writer, fixed, kind, shar
 
 
 def _product(
-    writer: Writer, node: Node, a: Array, b: Array, added: Any = None, beta: Any = 1, alpha: Any = 1, *, turned: bool = False
+    writer: Writer,
+    node: Node,
+    a: Array,
+    b: Array,
+    added: Any = None,
+    beta: Any = 1,
+    alpha: Any = 1,
+    *,
+    turned: bool = False,
 ) -> Array:
     """out[..., i, j] = beta added + alpha sum_r a[..., i, r] b[..., r, j]; vectors lack i or j."""
     out = writer.result(node)
@@ -24,7 +32,9 @@ def _product(
         with kernel.loop("r", a.shape[-1]) as r:
             left = kernel.broadcast(a, [*lead, *i, r] if len(a.shape) > 1 else [r], out.dtype)
             right = [*j, r] if turned else [r, *j]
-            kernel.line(f"sum += {left} * {kernel.broadcast(b, [*lead, *right] if len(b.shape) > 2 else right, out.dtype)};")
+            kernel.line(
+                f"sum += {left} * {kernel.broadcast(b, [*lead, *right] if len(b.shape) > 2 else right, out.dtype)};"
+            )
         text = "sum" if alpha == 1 else f"{kernel.number(alpha)} * sum"
         if isinstance(added, Array):
             extra = kernel.broadcast(added, index, out.dtype)
@@ -80,7 +90,9 @@ def convolution(
                 name, size = f"p{axis}", kernel.size(x.shape[2 + axis])
                 if transposed:
                     kernel.line(f"long long {name} = {o[axis]} + {p} - {k[axis]} * {d};")
-                    inside.enter_context(kernel.braces(f"if ({name} >= 0 && {name} % {s} == 0 && {name} / {s} < {size})"))
+                    inside.enter_context(
+                        kernel.braces(f"if ({name} >= 0 && {name} % {s} == 0 && {name} / {s} < {size})")
+                    )
                     places.append(f"({name} / {s})")
                 else:
                     kernel.line(f"long long {name} = {o[axis]} * {s} - {p} + {k[axis]} * {d};")

@@ -35,6 +35,8 @@ SUMS = {
     "sum": ("0", "sum += v;", "sum"), "mean": ("0", "sum += v;", "sum / n"), "prod": ("1", "sum *= v;", "sum"),
     "any": ("0", "sum = sum || v != 0;", "sum"), "all": ("1", "sum = sum && v != 0;", "sum"),
 }  # fmt: skip
+
+
 def vector_norm(writer: Writer, node: Node, x: Array, order: Any = 2, dims: Any = None, *_: Any) -> Array:
     """A norm of vectors along some axes."""
     along, out = axes(dims, len(x.shape)), writer.result(node)
@@ -236,7 +238,9 @@ def batch_norm(writer: Writer, node: Node, x: Array, weight: Any, bias: Any, *ar
                 kernel.put(outs[0], where(inner), _affine(kernel, value, weight, bias, index))
         momentum = kernel.number(args[3] if len(args) > 3 else 0)
         moved = [
-            f"(1 - {momentum}) * {kernel.get(old, index, 'ACC')} + {momentum} * {new}" if isinstance(old, Array) else "0"
+            f"(1 - {momentum}) * {kernel.get(old, index, 'ACC')} + {momentum} * {new}"
+            if isinstance(old, Array)
+            else "0"
             for old, new in zip(args[:2], ("mean", "squares / (count - 1)"), strict=True)
         ]
         for out, value in zip(outs[1:], ("mean", "root", *moved), strict=False):
@@ -326,7 +330,8 @@ ENTRIES = {
     )},
     **{f"aten.{name}.correction": variance for name in ("var", "std", "var_mean", "std_mean")},
     **{f"aten.{name}.{overload}": variance for name in ("var", "std", "var_mean") for overload in ("default", "dim")},
-    "aten.linalg_vector_norm.default": vector_norm, "aten._softmax.default": softmax, "aten._log_softmax.default": softmax, "aten.softmax.int": softmax,
+    "aten.linalg_vector_norm.default": vector_norm, "aten._softmax.default": softmax,
+    "aten._log_softmax.default": softmax, "aten.softmax.int": softmax,
     "aten.log_softmax.int": softmax, "aten.native_layer_norm.default": layer_norm,
     "aten.native_group_norm.default": group_norm, "aten.native_batch_norm.default": batch_norm,
     "aten._native_batch_norm_legit.no_stats": batch_norm,

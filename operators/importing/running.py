@@ -32,9 +32,47 @@ FEW_TERMS = 16
 LARGEST = 1e300
 """Largest magnitude: the result may be any number."""
 EXACT = frozenset(
-    """relu neg abs maximum minimum fmax fmin clamp clamp_min clamp_max floor ceil round trunc sign hardtanh threshold
-    hardshrink where masked_fill _to_copy clone copy eq ne lt le gt ge logical_and logical_or logical_xor logical_not
-    bitwise_and bitwise_or bitwise_not bitwise_xor isnan isinf""".split()
+    [
+        "relu",
+        "neg",
+        "abs",
+        "maximum",
+        "minimum",
+        "fmax",
+        "fmin",
+        "clamp",
+        "clamp_min",
+        "clamp_max",
+        "floor",
+        "ceil",
+        "round",
+        "trunc",
+        "sign",
+        "hardtanh",
+        "threshold",
+        "hardshrink",
+        "where",
+        "masked_fill",
+        "_to_copy",
+        "clone",
+        "copy",
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "logical_and",
+        "logical_or",
+        "logical_xor",
+        "logical_not",
+        "bitwise_and",
+        "bitwise_or",
+        "bitwise_not",
+        "bitwise_xor",
+        "isnan",
+        "isinf",
+    ]
 )
 """Operators without errors of their own."""
 LOCAL: Mapping[str, Callable[..., Any]] = {
@@ -54,19 +92,73 @@ LOCAL: Mapping[str, Callable[..., Any]] = {
 }  # fmt: skip
 """The own error of a function, in roundoffs over two, as the bound grants two of them; others have two of |y|."""
 SMOOTH = EXACT | LOCAL.keys() | frozenset(
-    """tan asin acos atan sinh cosh asinh acosh atanh atan2 hypot fmod remainder floor_divide hardsigmoid hardswish
-    softshrink addcmul addcdiv""".split()
+    (
+        "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "atan2", "hypot", "fmod",
+        "remainder", "floor_divide", "hardsigmoid", "hardswish", "softshrink", "addcmul", "addcdiv",
+    )
 )  # fmt: skip
 MOVES = frozenset(
-    """cat stack gather index _unsafe_index index_select constant_pad_nd embedding flip roll repeat tril triu scatter
-    slice_scatter select_scatter reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d
-    replication_pad3d index_put _unsafe_index_put upsample_nearest1d upsample_nearest2d upsample_nearest3d amax amin
-    scatter_add unfold diagonal_copy max_unpool2d""".split()
+    [
+        "cat",
+        "stack",
+        "gather",
+        "index",
+        "_unsafe_index",
+        "index_select",
+        "constant_pad_nd",
+        "embedding",
+        "flip",
+        "roll",
+        "repeat",
+        "tril",
+        "triu",
+        "scatter",
+        "slice_scatter",
+        "select_scatter",
+        "reflection_pad1d",
+        "reflection_pad2d",
+        "reflection_pad3d",
+        "replication_pad1d",
+        "replication_pad2d",
+        "replication_pad3d",
+        "index_put",
+        "_unsafe_index_put",
+        "upsample_nearest1d",
+        "upsample_nearest2d",
+        "upsample_nearest3d",
+        "amax",
+        "amin",
+        "scatter_add",
+        "unfold",
+        "diagonal_copy",
+        "max_unpool2d",
+    ]
 )
 """Operators that do to errors what they do to numbers, but for numbers that they bring themselves."""
 CONSTANTS = frozenset(
-    """full full_like zeros zeros_like ones ones_like empty empty_like arange scalar_tensor new_zeros new_full new_ones
-    new_empty eye empty_strided new_empty_strided _local_scalar_dense detach lift_fresh alias""".split()
+    [
+        "full",
+        "full_like",
+        "zeros",
+        "zeros_like",
+        "ones",
+        "ones_like",
+        "empty",
+        "empty_like",
+        "arange",
+        "scalar_tensor",
+        "new_zeros",
+        "new_full",
+        "new_ones",
+        "new_empty",
+        "eye",
+        "empty_strided",
+        "new_empty_strided",
+        "_local_scalar_dense",
+        "detach",
+        "lift_fresh",
+        "alias",
+    ]
 )
 
 
@@ -135,7 +227,12 @@ class RunningErrors(TorchDispatchMode):
         """S of a result."""
         last = self.stored * torch.nan_to_num(y.double().abs(), nan=0.0, posinf=0.0)
         error = (self.sized(y) - last).clamp(min=0) if self.of(y) is not None else self.sized(y)
-        return error / _growth(self.longest)
+        return error / self.unit
+
+    @property
+    def unit(self) -> float:
+        """Roundoffs of the longest sum so far."""
+        return _growth(self.longest)
 
     # --- execution ---
 
@@ -150,9 +247,22 @@ class RunningErrors(TorchDispatchMode):
         if out is not None:
             return out
         out = func(*args, **kwargs)
-        if not func.is_view and name not in CONSTANTS:
+        if func.is_view:
+            self._viewed(func, args, kwargs, out)
+        elif name not in CONSTANTS:
             self._follow(func, name, args, kwargs, out)
         return out
+
+    def _viewed(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
+        """Copy the errors where what may be a view, as `reshape`, is a copy."""
+        source, own = args[0], self.of(args[0])
+        memory = source.untyped_storage()._cdata
+        outs = out if isinstance(out, tuple | list) else [out]
+        if own is None or all(y.untyped_storage()._cdata == memory for y in outs):
+            return
+        moved = func(own, *args[1:], **kwargs)
+        for y, error in zip(outs, moved if isinstance(moved, tuple | list) else [moved], strict=True):
+            self.keep(y, error)
 
     @staticmethod
     def _knows(name: str) -> bool:
@@ -277,9 +387,12 @@ def _mm(run: RunningErrors, func: Any, y: Tensor, a: Tensor, b: Tensor) -> Tenso
     return _bilinear(run, func, a, b, a.shape[-1])
 
 
-def _addmm(run: RunningErrors, func: Any, y: Tensor, c: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+def _addmm(
+    run: RunningErrors, func: Any, y: Tensor, c: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1
+) -> Tensor:
     product = _bilinear(run, torch.matmul, a, b, a.shape[-1]) * abs(alpha)
-    return product + abs(beta) * run.sized(c) + y.abs() / 2 + c.abs() * abs(beta) / 2
+    apart = run.stored * (y.double() - beta * c.double()).abs()  # some vendors round the product before they add
+    return product + abs(beta) * run.sized(c) + y.abs() / 2 + c.abs() * abs(beta) / 2 + apart
 
 
 def _convolution(run: RunningErrors, func: Any, y: Tensor, x: Tensor, w: Tensor, bias: Any, *rest: Any) -> Tensor:
@@ -288,7 +401,9 @@ def _convolution(run: RunningErrors, func: Any, y: Tensor, x: Tensor, w: Tensor,
     total = _bilinear(run, lambda a, b: func(a, b, None, *rest), x, w, terms)
     if bias is None:
         return total
-    return total + run.sized(bias).reshape(-1, *[1] * (x.dim() - 2)) + y.abs() / 2
+    shape = [-1, *[1] * (x.dim() - 2)]
+    apart = run.stored * (y.double() - bias.double().reshape(shape)).abs()
+    return total + run.sized(bias).reshape(shape) + y.abs() / 2 + apart
 
 
 def _axes(x: Tensor, dims: Any) -> list[int]:
@@ -407,14 +522,26 @@ def _affine(run: RunningErrors, z: Tensor, error: Tensor, weight: Any, bias: Any
     return error
 
 
-def _layer_norm(run: RunningErrors, func: Any, out: Any, x: Tensor, normalized: Any, weight: Any, bias: Any, eps: float) -> Any:
+def _layer_norm(
+    run: RunningErrors, func: Any, out: Any, x: Tensor, normalized: Any, weight: Any, bias: Any, eps: float
+) -> Any:
     found = _Moments(run, x, list(range(x.dim() - len(normalized), x.dim())))
     z, error, _, root_error = found.standardized(eps)
     return _affine(run, z, error, weight, bias, normalized), found.mean_error, root_error
 
 
 def _group_norm(
-    run: RunningErrors, func: Any, out: Any, x: Tensor, weight: Any, bias: Any, n: int, c: int, hw: int, groups: int, eps: float
+    run: RunningErrors,
+    func: Any,
+    out: Any,
+    x: Tensor,
+    weight: Any,
+    bias: Any,
+    n: int,
+    c: int,
+    hw: int,
+    groups: int,
+    eps: float,
 ) -> Any:
     grouped = x.reshape(n, groups, -1)
     run.keep(grouped, run.sized(x).reshape(grouped.shape))
@@ -468,14 +595,19 @@ def _softmax(run: RunningErrors, func: Any, y: Tensor, x: Tensor, dim: int, *_: 
     return p * (relative + (p * relative).sum(dim, True) + terms + DIVISION_ULPS)
 
 
-def _norm(run: RunningErrors, func: Any, y: Tensor, x: Tensor, order: Any = 2, dims: Any = None, keep: bool = False, **_: Any) -> Tensor:
+def _norm(
+    run: RunningErrors, func: Any, y: Tensor, x: Tensor, order: Any = 2, dims: Any = None, keep: bool = False, **_: Any
+) -> Tensor:
     along, size = _axes(x, dims), x.double().abs()
     terms, own = run.sums(_length(x, along)), run.sized(x)
     if order == math.inf:
         return own.amax(along, keep)
     weighted = (size ** (order - 1) * own).sum(along, keep) / (y.double() ** (order - 1)).clamp(min=1e-300)
     spread = own.square().sum(along, keep).sqrt()
-    return torch.minimum(weighted, spread) + (terms + 2 * EXP_ULPS * (order not in (1, 2)) + ROOT_ULPS + run.stored) * y.abs()
+    return (
+        torch.minimum(weighted, spread)
+        + (terms + 2 * EXP_ULPS * (order not in (1, 2)) + ROOT_ULPS + run.stored) * y.abs()
+    )
 
 
 def _running_extreme(run: RunningErrors, func: Any, out: Any, x: Tensor, dim: int) -> Any:
@@ -489,7 +621,8 @@ def _running_extreme(run: RunningErrors, func: Any, out: Any, x: Tensor, dim: in
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("mm", "bmm", "mv", "dot"), _mm), **dict.fromkeys(("addmm", "baddbmm", "addmv"), _addmm),
     "convolution": _convolution, "convolution_overrideable": _convolution, "sum": _sum, "mean": _sum, "cumsum": _cumsum,
-    "cummax": _running_extreme, "cummin": _running_extreme, "prod": _prod, "cumprod": _cumprod, "max": _extreme, "min": _extreme, "argmax": _arg, "argmin": _arg,
+    "cummax": _running_extreme, "cummin": _running_extreme, "prod": _prod,
+    "cumprod": _cumprod, "max": _extreme, "min": _extreme, "argmax": _arg, "argmin": _arg,
     "sort": _sorted, "topk": _sorted, "max_pool2d_with_indices": _max_pool, "max_pool3d_with_indices": _max_pool,
     **dict.fromkeys(("avg_pool1d", "avg_pool2d", "avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d",
                      "upsample_bilinear2d", "upsample_linear1d", "upsample_trilinear3d"), _mean_of),

@@ -28,7 +28,11 @@ def graph_of(module: torch.nn.Module, inputs: Sequence[Any], dims: Mapping[str, 
     dims = dict(dims or {})
     by_size = {size: name for name, size in dims.items()}
     moving = [
-        {axis: torch.export.Dim(by_size[size], min=1, max=2**20) for axis, size in enumerate(x.shape) if size in by_size}
+        {
+            axis: torch.export.Dim(by_size[size], min=1, max=2**20)
+            for axis, size in enumerate(x.shape)
+            if size in by_size
+        }
         if isinstance(x, torch.Tensor)
         else None
         for x in inputs
@@ -43,7 +47,11 @@ def graph_of(module: torch.nn.Module, inputs: Sequence[Any], dims: Mapping[str, 
     made: list[dict[str, Any]] = []
     given: list[dict[str, Any]] = []
     signature = program.graph_signature
-    held = {**signature.inputs_to_parameters, **signature.inputs_to_buffers, **signature.inputs_to_lifted_tensor_constants}
+    held = {
+        **signature.inputs_to_parameters,
+        **signature.inputs_to_buffers,
+        **signature.inputs_to_lifted_tensor_constants,
+    }
     flat = iter(inputs)
     constants = []
     sizes: dict[str, str] = {}
@@ -69,12 +77,8 @@ def graph_of(module: torch.nn.Module, inputs: Sequence[Any], dims: Mapping[str, 
         elif node.op == "output":
             mutated = set(signature.buffers_to_mutate) | set(signature.user_inputs_to_mutate)
             results = [out for out in node.args[0] if out.name not in mutated]
-            outputs = [
-                {"name": "y" if len(results) == 1 else f"y{n}", **_ref(out)} for n, out in enumerate(results)
-            ]
-    return checked(
-        {"dims": list(dims), "inputs": given, "constants": constants, "nodes": made, "outputs": outputs}
-    )
+            outputs = [{"name": "y" if len(results) == 1 else f"y{n}", **_ref(out)} for n, out in enumerate(results)]
+    return checked({"dims": list(dims), "inputs": given, "constants": constants, "nodes": made, "outputs": outputs})
 
 
 def _variadic(module: torch.nn.Module) -> bool:
@@ -137,7 +141,7 @@ def _argument(value: Any, symbols: Mapping[str, str]) -> Any:
 
 # --- folders ----------------------------------------------------------------------------------------------------------
 
-REFERENCE = '''from pathlib import Path
+REFERENCE = """from pathlib import Path
 
 from operators.importing.graph import evaluate, read_graph
 from operators.importing.running import running
@@ -152,7 +156,7 @@ def reference({arguments}):
 
 def magnitude({arguments}, dtype):
     return running(reference, dtype)({arguments})
-'''
+"""
 
 
 def write_folder(

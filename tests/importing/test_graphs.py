@@ -1,0 +1,187 @@
+"""Graphs are read and evaluated as torch would, and kernels are generated that our own verdict finds right."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fitness.emulator.target import emulated
+from fitness.evaluation import Rejection
+from fitness.judging.mutation_test import MutationTest
+from fitness.targets import place
+from mutators.analysis.cpp_tree import SyntaxTree
+from mutators.mutants import chosen, mutants
+from operators.definition.spec import Task
+from operators.errors import OperatorError
+from operators.importing.graph import checked, evaluate, read_graph, write_graph
+from operators.importing.kernels import generate
+from operators.importing.table import OPERATORS
+from operators.kernel import Kernel
+from tests.choosing import some_slow
+from tests.importing.exporting import called, graph_of, write_folder
+from tests.importing.samples import SAMPLES, M, Sample, random_module, sample
+
+FAST = ("gelu_mm", "conv2", "groupnorm", "sort", "views", "index")
+RAW: dict[str, Any] = {
+    "dims": ["rows", "cols"],
+    "scalars": [{"name": "eps", "dtype": "ACC"}],
+    "inputs": [{"name": "x", "shape": ["rows", "cols"], "dtype": "T"}],
+    "constants": [{"name": "taps", "shape": ["1", 2], "dtype": "T", "values": [1, 2.5]}],
+    "nodes": [
+        {
+            "name": "total", "op": "aten.sum.dim_IntList", "args": [{"ref": "x"}, [1], True],
+            "outputs": [{"shape": ["rows", 1], "dtype": "T"}],
+        },
+        {
+            "name": "scaled", "op": "aten.mul.Tensor",
+            "args": [{"ref": "total"}, {"calc": "truediv", "args": [1, {"expr": "cols"}]}],
+            "outputs": [{"shape": ["rows", 1], "dtype": "T"}],
+        },
+        {
+            "name": "lifted", "op": "aten.add.Tensor", "args": [{"ref": "scaled"}, {"ref": "eps"}],
+            "outputs": [{"shape": ["rows", 1], "dtype": "T"}],
+        },
+        {
+            "name": "both", "op": "aten.mul.Tensor", "args": [{"ref": "lifted"}, {"ref": "taps"}],
+            "outputs": [{"shape": ["rows", 2], "dtype": "T"}],
+        },
+    ],
+    "outputs": [{"name": "y", "ref": "both"}],
+}  # fmt: skip
+
+
+def test_a_graph_is_the_same_once_written_and_read(tmp_path: Path) -> None:
+    graph = checked(RAW)
+    write_graph(graph, tmp_path / "graph.json")
+    assert read_graph(tmp_path / "graph.json") == graph
+
+
+def test_numbers_over_dims_scalars_and_constants_are_evaluated() -> None:
+    x = torch.tensor([[1.0, 2.0, 6.0]])
+    y = evaluate(checked(RAW), {"x": x, "eps": 0.5}, {"rows": 1, "cols": 3})["y"]
+    assert y.dtype == torch.float64
+    assert y.tolist() == [[3.5, 8.75]]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"inputs": [{"name": "x", "shape": ["rwos"], "dtype": "T"}]}, "did you mean `rows`?"),
+        ({"inputs": [{"name": "x", "shape": ["__import__('os')"], "dtype": "T"}]}, "not part of the language"),
+        ({"outputs": [{"name": "y", "ref": "bth"}]}, "did you mean `both`?"),
+        ({"outputs": [{"name": "y", "ref": "both", "index": 1}]}, "has 1 output(s)"),
+        ({"inputs": [{"name": "x", "shape": ["rows"], "dtype": "float"}]}, "unknown dtype"),
+        ({"code": "print(1)"}, "extra inputs are not permitted"),
+        ({"inputs": [{"name": "x y", "shape": ["rows"], "dtype": "T"}]}, "no name"),
+    ],
+)
+def test_a_graph_that_does_not_hold_together_is_refused_in_one_line(change: dict[str, Any], told: str) -> None:
+    with pytest.raises(OperatorError) as error:
+        checked(RAW | change, "graph.json")
+    assert told in str(error.value)
+    assert str(error.value).startswith("graph.json: ")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("op", ["aten.add_.Tensor", "os.system.default", "aten.rand.default", "aten.nothing.default"])
+def test_operators_that_are_no_pure_functions_of_aten_are_refused(op: str) -> None:
+    node = {"name": "n", "op": op, "args": [{"ref": "x"}], "outputs": [{"shape": ["rows", 1], "dtype": "T"}]}
+    graph = checked({**RAW, "nodes": [node], "outputs": [{"name": "y", "ref": "n"}]})
+    with pytest.raises(OperatorError):
+        evaluate(graph, {"x": torch.ones(1, 1), "eps": 0.0}, {"rows": 1, "cols": 1})
+
+
+def test_an_operator_without_loops_is_named_with_the_function_that_is_left_to_write() -> None:
+    node = {
+        "name": "n", "op": "aten.erfinv.default", "args": [{"ref": "x"}],
+        "outputs": [{"shape": ["rows", "cols"], "dtype": "T"}],
+    }  # fmt: skip
+    made = generate(checked({**RAW, "nodes": [node], "outputs": [{"name": "y", "ref": "n"}]}), "cuda")
+    assert made.missing == ("step1_erfinv() of naive.cu: no loops are known for aten.erfinv.default",)
+    assert "Left to write" in made.source
+
+
+def test_every_entry_names_an_operator_of_torch() -> None:
+    for name in OPERATORS:
+        _, packet, overload = name.split(".")
+        assert hasattr(getattr(torch.ops.aten, packet), overload), name
+
+
+# --- kernels ----------------------------------------------------------------------------------------------------------
+
+
+def arguments(module: M, inputs: list[torch.Tensor], names: list[str]) -> dict[str, torch.Tensor]:
+    """The inputs of a graph by name, parameters and buffers among them."""
+    state = {"p_" + name.replace(".", "_"): value for name, value in module.named_parameters()}
+    state |= {"b_" + name.replace(".", "_"): value for name, value in module.named_buffers()}
+    given = iter(inputs)
+    return {name: state[name].detach() if name in state else next(given) for name in names}
+
+
+def agrees(case: Sample, folder: Path) -> None:
+    """Check interpreter and generated kernel against the module itself in fp64."""
+    module, inputs, dims = case
+    graph = graph_of(module, inputs, dims)
+    operator = write_folder(folder, graph, shapes=[dims])
+    assert not generate(graph, "cpu").missing
+    values = arguments(module, inputs, [tensor.name for tensor in graph.inputs])
+    with torch.no_grad():
+        right = copy.deepcopy(module).double()(*[x.double() if x.is_floating_point() else x for x in inputs])
+    expected = [right] if isinstance(right, torch.Tensor) else list(right)
+    evaluated = list(evaluate(graph, values, dims).values())
+    made = list(called(operator, values, dims).values())
+    assert len(expected) == len(evaluated) == len(made)
+    for y, ours, kernels in zip(expected, evaluated, made, strict=True):
+        torch.testing.assert_close(ours.double(), y.double(), rtol=1e-9, atol=1e-9, equal_nan=True)
+        torch.testing.assert_close(kernels.double(), y.double(), rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", some_slow(sorted(SAMPLES), FAST))
+def test_a_graph_and_its_kernel_compute_what_the_module_does(name: str, tmp_path: Path) -> None:
+    agrees(sample(name), tmp_path / "sampled")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("seed", some_slow(range(24), range(3)))
+def test_a_random_graph_and_its_kernel_compute_what_the_module_does(seed: int, tmp_path: Path) -> None:
+    agrees(random_module(seed), tmp_path / "random")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "name", some_slow(("gelu_mm", "softmax", "layernorm", "conv2", "maxpool2", "rms"), ("gelu_mm",))
+)
+def test_a_generated_kernel_is_judged_right_and_its_mutants_are_refused(name: str, tmp_path: Path) -> None:
+    module, inputs, dims = sample(name)
+    shapes = [{dim: size + more for dim, size in dims.items()} for more in (0, 1, 2, 5)]
+    operator = write_folder(tmp_path / "judged", graph_of(module, inputs, dims), shapes=shapes)
+    (tmp_path / "built").mkdir()
+    host = place(operator, Task(operator.name, "fp32", "cpu"), workload_set="cpu", folder=tmp_path / "built")
+    kernel = Kernel(operator.name, "cpu", operator.naive("cpu"))
+    test = MutationTest(host, kernel, operator.hidden, seed=0)
+    try:
+        assert test.naive().rejection is None
+        picked = chosen(mutants(kernel, SyntaxTree(kernel.source, operator, "cpu", "fp32")), 8)
+        tried = [test.tried(mutant.kernel) for mutant in picked]
+    finally:
+        test.close()
+    assert not any(found.rejection is None and found.differs for found in tried)
+    assert sum(found.rejection is not None for found in tried) >= 6
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", some_slow(("gelu_mm", "layernorm", "convt2", "index2", "topk"), ("layernorm",)))
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_a_generated_cuda_kernel_is_right_emulated(name: str, dtype: str, tmp_path: Path) -> None:
+    module, inputs, dims = sample(name)
+    operator = write_folder(tmp_path / "emulated", graph_of(module, inputs, dims), shapes=[dims])
+    kernel = Kernel(operator.name, "cuda", operator.naive("cuda"))
+    found = emulated(kernel, operator, dtype, shapes=[dims] if dims else 1)
+    assert not isinstance(found, Rejection), found
+    assert found
+    assert not any(error.wrong for error in found)

@@ -1,0 +1,121 @@
+"""Magnitudes by running error analysis: right implementations stay within, and where errors are known, so are they."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+
+from operators.errors import OperatorError
+from operators.importing.running import RunningErrors, running
+from tests.choosing import some_slow
+from tests.importing.samples import SAMPLES, sample
+
+COARSE = ("convt1", "convt2", "convt3", "instancenorm", "prod", "cumprod")
+"""Samples whose sums, or statistics, torch itself keeps in bf16 on the CPU."""
+LEFT_OUT = ("mha", "avgpool3", "batchnorm_train")
+"""Samples that torch has not in bf16, or that come to it in pieces only when they are exported."""
+FAST = ("gelu_mm", "softmax", "layernorm", "conv2", "mask", "lstm")
+UNIT = {torch.float32: 2.0**-24, torch.bfloat16: 2.0**-8}
+ACCUMULATED = 2.0**-24
+
+
+def share(module: Any, inputs: list[torch.Tensor], dtype: torch.dtype) -> float:
+    """The largest error of torch in a type, as a share of the bound that the magnitude gives."""
+    inputs = [x.bfloat16().float() if x.is_floating_point() else x for x in inputs]
+    with torch.no_grad():
+        for value in (*module.parameters(), *module.buffers()):
+            if value.is_floating_point():
+                value.copy_(value.bfloat16().float())
+        wide = copy.deepcopy(module).double()
+        given = [x.double() if x.is_floating_point() else x for x in inputs]
+        low = copy.deepcopy(module).to(dtype)(*[x.to(dtype) if x.is_floating_point() else x for x in inputs])
+
+    def reference(*args: torch.Tensor) -> Any:
+        found = wide(*args)
+        return found if isinstance(found, torch.Tensor) else {str(n): y for n, y in enumerate(found)}
+
+    with RunningErrors("fp32" if dtype == torch.float32 else "bf16") as errors, torch.no_grad():
+        result = reference(*given)
+    results = result if isinstance(result, dict) else {"": result}
+    right, sizes = reference(*given), {name: errors.magnitude(y) * errors.unit for name, y in results.items()}
+    low = [low] if isinstance(low, torch.Tensor) else list(low)
+    right, sizes = ([v] if isinstance(v, torch.Tensor) else list(v.values()) for v in (right, sizes))
+    worst = 0.0
+    for y, s, found in zip(right, sizes, low, strict=True):
+        assert s.shape == y.shape
+        assert bool(s.isfinite().all() and (s >= 0).all())
+        if y.is_floating_point():
+            allowed = 1.01 * UNIT[dtype] * y.abs() + 2 * ACCUMULATED * s + 1e-37
+            errors = ((found.double() - y).abs() / allowed)[y.isfinite()]
+            worst = max(worst, float(errors.max()) if errors.numel() else 0.0)
+    return worst
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", some_slow([name for name in SAMPLES if name not in LEFT_OUT], FAST))
+def test_torch_stays_within_the_bound_in_both_types(name: str) -> None:
+    module, inputs, _ = sample(name)
+    assert share(module, inputs, torch.float32) <= 1
+    if name not in COARSE:
+        assert share(module, inputs, torch.bfloat16) <= 1
+
+
+def test_a_sum_has_the_magnitude_of_its_terms() -> None:
+    x = torch.tensor([3.0, -4.0, 5.0] * 100, dtype=torch.float64)
+    assert running(torch.sum)(x).item() == pytest.approx(1200)
+
+
+def test_a_product_has_the_magnitude_of_its_products() -> None:
+    a, b = torch.randn(5, 40, dtype=torch.float64), torch.randn(40, 3, dtype=torch.float64)
+    torch.testing.assert_close(running(torch.mm)(a, b), a.abs() @ b.abs())
+
+
+def test_what_moves_values_has_no_errors() -> None:
+    x = torch.randn(4, 6, dtype=torch.float64)
+    moved = running(lambda x: torch.cat([x.t().reshape(4, 6), torch.relu(x)], 1).flip(0).sort(1)[0])(x)
+    assert not moved.any()
+
+
+def test_errors_pass_through_views_and_changes_in_place() -> None:
+    x = torch.rand(4, 6, dtype=torch.float64) + 1
+
+    def reference(x: torch.Tensor) -> torch.Tensor:
+        out = torch.zeros_like(x)
+        out[1:3] = torch.exp(x[1:3])
+        out[2].mul_(2.0)
+        return out
+
+    found = running(reference)(x)
+    assert not found[0].any()
+    assert not found[3].any()
+    assert bool((found[1] > 0).all())
+    assert bool((found[2] > torch.exp(x[2])).all())
+
+
+def test_errors_follow_what_is_copied_only_where_it_must_be() -> None:
+    x = torch.rand(4, 6, dtype=torch.float64)
+    assert bool((running(lambda x: torch.exp(x).t().contiguous().reshape(3, 8))(x) > 0).all())
+
+
+def test_what_cancels_keeps_the_errors_of_its_terms() -> None:
+    x = torch.full((3,), 10.0, dtype=torch.float64)
+    assert bool((running(lambda x: torch.exp(x) - torch.exp(x))(x) > 1e4).all())
+
+
+def test_a_choice_that_errors_may_turn_over_allows_both_results() -> None:
+    x = torch.tensor([1.0, 2.0], dtype=torch.float64)
+
+    def reference(x: torch.Tensor) -> torch.Tensor:
+        return torch.where(x.sqrt() * x.sqrt() >= 1, 100.0 * x, -x)
+
+    near, far = (2 * ACCUMULATED * running(reference)(x)).tolist()
+    assert near > 100
+    assert far < 1
+
+
+def test_an_operator_whose_errors_are_not_known_is_named() -> None:
+    with pytest.raises(OperatorError, match=r"linalg_inv.*measured"):
+        running(torch.linalg.inv)(torch.eye(3, dtype=torch.float64))
