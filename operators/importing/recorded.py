@@ -218,7 +218,7 @@ class Recorded:
         self.refs[node] = {"ref": made["name"]}
 
     def _constant(self, node: fx.Node) -> None:
-        tensor = self.module
+        tensor: Any = self.module
         for part in str(node.target).split("."):
             tensor = getattr(tensor, part)
         values = tensor.detach()

@@ -417,7 +417,7 @@ class Trials:
     def shown_numel(self, name: str) -> int:
         """Elements of the largest tensor of the name that was looked at."""
         self._numel = getattr(self, "_numel", {})
-        return self._numel.get(name, 0)
+        return int(self._numel.get(name, 0))
 
     def hidden(self) -> list[dict[str, Any]]:
         """Shapes of every kind at which source and graph agree."""
