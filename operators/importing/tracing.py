@@ -139,7 +139,7 @@ def plain_parameters() -> Iterator[None]:
             del self._parameters[name]
         assign(self, name, value)
 
-    nn.Parameter, nn.Module.__setattr__ = Plain, assigned  # type: ignore[misc,method-assign,assignment]
+    nn.Parameter, nn.Module.__setattr__ = Plain, assigned  # type: ignore[misc,method-assign]
     try:
         yield
     finally:
