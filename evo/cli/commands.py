@@ -119,7 +119,7 @@ def run(
         list[str],
         typer.Argument(
             metavar="OPERATOR...",
-            help="Names (`evo operators` lists them), or folders of your own.",
+            help="Names (`evo operators` lists them), folders of your own, or problems that `evo import` reads.",
             autocompletion=operator_names,
         ),
     ] = [],  # noqa: B006
@@ -172,10 +172,11 @@ def run(
     from evo.budget import parse_limits
     from evo.config import read_config
     from evo.folders import new_folder
+    from evo.outside.importing import operator_of
     from evo.session import Session, invitations, put, start
     from operators.catalog import of_family
 
-    named = [*operators, *(name for wanted in family for name in of_family(wanted))]
+    named = [*map(operator_of, operators), *(name for wanted in family for name in of_family(wanted))]
     if not named and not config and not any(setting.partition("=")[0].strip() == "operators" for setting in set_):
         raise UserError("name an operator, such as `evo run softmax`, or a --family; `evo operators` lists them")
     changes: dict[str, Any] = {

@@ -58,6 +58,32 @@ def new(
     print(f"then: evo check {shown}; evo run {shown}")
 
 
+@own.command("import")
+def import_(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="A KernelBench file, FlashInfer definition, SOL-ExecBench or GPU MODE folder, or module.py:function.",
+        ),
+    ],
+    inputs: Annotated[
+        str, typer.Option(metavar="FILE:FUNCTION", help="What makes the arguments of module.py:function.")
+    ] = "",
+    name: Annotated[str, typer.Option(help="The operator's name. Default: the problem's.")] = "",
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="New folder. Default: the name, here.")] = None,
+) -> None:
+    """Make an operator of a problem in a format of others, whose source is run once, confined, and never again."""
+    from evo.outside.importing import import_problem
+
+    folder, lines = import_problem(source, inputs=inputs, name=name, out=out)
+    shown = folder if folder.is_absolute() else f"./{folder}"
+    for line in lines:
+        print(f"assumed: {line}", file=sys.stderr)
+    print(f"{shown}: {', '.join(sorted(path.name for path in folder.iterdir()))}")
+    print(f"then: evo check {shown}; evo run {shown}")
+
+
 @own.command()
 def check(
     folder: Annotated[

@@ -1,0 +1,101 @@
+"""Problems of others, made operators: they are looked at once, in a jail, and only data comes back."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import operators
+from fitness.sandbox.processes import GIB, run_confined
+from operators.definition.spec import IDENTIFIER
+from operators.errors import OperatorError, UserError, quote
+from operators.expression import ExpressionError
+from operators.files import read_text
+from operators.importing import folder as folders
+from operators.importing.readers import Source, read
+
+LOOK_S = 600.0
+"""Seconds of wall time that a look at a problem may take."""
+MEMORY_BYTES = 12 * GIB
+RESULT_BYTES = 16 << 20
+
+
+def import_problem(source: str, *, inputs: str = "", name: str = "", out: Path | None = None) -> tuple[Path, list[str]]:
+    """Write the operator that a foreign problem describes; return its folder and what a user should know of it.
+
+    It raises UserError with one line where the problem cannot be read, or is none.
+    """
+    problem = read(source, inputs)
+    name = name or problem.name
+    if not IDENTIFIER.fullmatch(name):
+        raise UserError(f"--name {name}: a name has letters, digits and _, a letter first")
+    folder = out or Path(name)
+    if folder.exists():
+        raise UserError(f"{folder} is there already; name another folder with --out")
+    found = look(problem)
+    try:
+        return folder, folders.write(problem, found, folder, name)
+    except (OperatorError, ExpressionError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{source}: what a look at it found is no operator: {' '.join(str(error).split())[:200]}"
+        ) from None
+
+
+def operator_of(named: str) -> str:
+    """The operator that a user names: a foreign problem is imported first, into a folder here, once."""
+    path = Path(named).expanduser()
+    foreign = path.suffix in (".py", ".json") or any(
+        (path / file).is_file() for file in ("task.yml", "definition.json")
+    )
+    if not foreign or not path.exists():
+        return named
+    problem = read(named)
+    folder = Path(problem.name)
+    if folders.holds(folder, problem):
+        return f"./{folder}"
+    for line in import_problem(named)[1]:
+        print(f"{named}: assumed: {line}", file=sys.stderr)
+    return f"./{folder}"
+
+
+def look(problem: Source) -> Mapping[str, Any]:
+    """The description of a problem, by a process of its own without network or files. Raises UserError."""
+    with tempfile.TemporaryDirectory(prefix="evo-import-") as place:
+        for file, text in problem.files.items():
+            Path(place, file).write_text(text, encoding="utf-8")
+        Path(place, "request.json").write_text(json.dumps(problem.request), encoding="utf-8")
+        command = [sys.executable, "-m", "operators.importing.tracing"]
+        ours = Path(operators.__file__).resolve().parent
+        Path(place, "operators").symlink_to(ours)  # what else lies beside the package is out of reach
+        outcome = run_confined(
+            command, cwd=place, timeout_s=LOOK_S, memory_bytes=MEMORY_BYTES, file_bytes=RESULT_BYTES,
+            readable=_readable(str(ours)), alone=True,
+            environment={"PYTHONPATH": place, "HOME": place, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+        )  # fmt: skip
+        try:
+            found = json.loads(read_text(Path(place, "result.json"), RESULT_BYTES))
+        except (OSError, ValueError, RecursionError):
+            found = None
+    where = problem.origin
+    if outcome.timed_out:
+        raise UserError(f"{where}: its source takes longer than {LOOK_S:g} s to be looked at")
+    if not isinstance(found, dict):
+        last = (outcome.output.strip().splitlines() or ["nothing was said"])[-1]
+        raise UserError(f"{where}: its source ended the process that looked at it: {quote(last, 160)}")
+    if "failed" in found:
+        raise UserError(f"{where}: {' '.join(str(found['failed']).split())[:400]}")
+    return found
+
+
+def _readable(ours: str) -> list[str]:
+    """Python, its libraries, and what they ask the system for."""
+    paths = {sys.prefix, sys.base_prefix, str(Path(sys.executable).resolve().parent), sysconfig.get_path("purelib")}
+    paths |= {sysconfig.get_path("stdlib"), ours, "/usr/lib", "/lib", "/lib64", "/etc/ld.so.cache"}
+    paths |= {"/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/sys/devices/system/cpu", os.devnull, "/dev/urandom"}
+    return sorted(path for path in paths if Path(path).exists())

@@ -1,0 +1,202 @@
+"""Writes the folder of an imported operator, from what a look at its problem found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from operators.dtypes import DTYPES
+from operators.errors import OperatorError, UserError
+from operators.expression import parse
+from operators.files import read_text
+from operators.identity import digest
+from operators.importing.graph import Graph, checked, write_graph
+from operators.importing.kernels import generate
+from operators.importing.readers import Source
+
+NOTE = "IMPORTED.md"
+ORIGIN = "origin"
+MOST_COST = 440
+"""Characters of the formula of operations."""
+CUDA = ("fp32", "bf16", "fp16")
+REFERENCE = '''"""{name}: what graph.json says, evaluated in fp64. `evo import` wrote it; {note} tells from what."""
+
+from pathlib import Path
+
+from operators.importing.graph import evaluate, read_graph
+
+GRAPH = read_graph(Path(__file__).with_name("graph.json"))
+
+
+def reference({arguments}):
+    values = {values}
+    return evaluate(GRAPH, values, {dims}, {dtype})
+
+
+library = reference
+'''
+IMPORTS = """from operators.importing.graph import evaluate, read_graph
+from operators.importing.running import running
+"""
+MAGNITUDE = """
+
+def magnitude({arguments}, dtype):
+    return running(reference, dtype)({given})
+"""
+INPUTS = """
+
+def inputs(rng, device, {arguments}):
+    from operators.drawing import integers
+
+    return {{
+{entries}
+    }}
+"""
+
+
+def write(source: Source, found: Mapping[str, Any], folder: Path, name: str) -> list[str]:
+    """Write the operator, and return the lines of its note. Raises UserError where the folder is there already."""
+    graph = checked(found["graph"], str(source.origin))
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError:
+        raise UserError(f"{folder} is there already; name another folder with --out") from None
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be made: {error.strerror}") from None
+    write_graph(graph, folder / "graph.json")
+    dims = dict(found["dims"]) or {"whole": 1}
+    _put(folder / "operator.toml", "\n".join(_toml(source, found, name, dims)) + "\n")
+    _put(folder / "reference.py", _reference(found, graph, name))
+    missing = []
+    for target, file in (("cpu", "naive.cpp"), ("cuda", "naive.cu")):
+        try:
+            made = generate(graph, target)
+        except (OperatorError, NotImplementedError, ValueError, KeyError, TypeError) as error:
+            missing.append(f"{file}: it is left to write: {' '.join(str(error).split())[:200]}")
+            continue
+        _put(folder / file, made.source)
+        missing += [f"{file}: {line}" for line in made.missing]
+    (folder / ORIGIN).mkdir()
+    for file, text in source.files.items():
+        _put(folder / ORIGIN / file, text)
+    lines = [*source.notes, *found["notes"], *missing]
+    if found["constant"]:
+        lines.insert(
+            0, "its results do not depend on its inputs, so that wrong kernels pass: it is no task to search on"
+        )
+    _put(folder / NOTE, _note(source, name, lines, found))
+    return lines
+
+
+def holds(folder: Path, source: Source) -> bool:
+    """Whether a folder was made from this very source."""
+    try:
+        return digest(*source.files.values()) in read_text(folder / NOTE)
+    except OSError:
+        return False
+
+
+def _put(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+def _note(source: Source, name: str, lines: list[str], found: Mapping[str, Any]) -> str:
+    listed = "\n".join(f"- {line}" for line in lines) or "- nothing"
+    return (
+        f"# {name}\n\nImported from a problem in the format of {source.format}.\n\n"
+        f"- origin: {source.origin.name}\n- licence: {source.licence}\n- digest: {digest(*source.files.values())}\n"
+        f"- the source lies in {ORIGIN}/, to be read; nothing runs it: graph.json is the computation\n"
+        f"- source and graph agreed at {len(found['hidden'])} shapes\n\n## Assumed\n\n{listed}\n"
+    )
+
+
+def _toml(source: Source, found: Mapping[str, Any], name: str, dims: Mapping[str, int]) -> Iterator[str]:
+    def text(value: Any) -> str:
+        return json.dumps(value, ensure_ascii=False)
+
+    def table(entries: Mapping[str, Any]) -> str:
+        return "{ " + ", ".join(f"{key} = {text(value)}" for key, value in entries.items()) + " }"
+
+    ops = list(dict.fromkeys(node["op"].split(".")[1] for node in found["graph"]["nodes"]))
+    yield f"name = {text(name)}"
+    yield 'family = "imported"'
+    yield f"formula = {text(f'{source.format} {source.origin.stem}: ' + ', '.join(ops)[:300])}"
+    yield f"dims = {text(list(dims))}"
+    dtype = found["dtype"]
+    cuda = list(dict.fromkeys([*([dtype] if dtype in ("fp32", "fp16", "bf16", "fp64") else []), *CUDA]))
+    yield f"dtypes = {{ cpu = {text(['fp64' if dtype == 'fp64' else 'fp32'])}, cuda = {text(cuda)} }}"
+    if found["derived"]:
+        yield "\n[derived]"
+        yield from (f"{key} = {text(value)}" for key, value in found["derived"].items())
+    for tensor in found["inputs"]:
+        yield "\n[[tensor]]"
+        for key in ("name", "role", "dtype", "shape", "distribution", "pattern"):
+            if key in tensor:
+                yield f"{key} = {text(tensor[key])}"
+    published = [each for each in found["workloads"] if each] or [dict(dims)]
+    seen: list[dict[str, int]] = []
+    for sizes in published:
+        if sizes not in seen:
+            seen.append(dict(sizes))
+    for kind, shapes in (("cpu", [found["cpu"] or dict(dims)]), ("realistic", seen), ("published", seen)):
+        for sizes in shapes:
+            yield f"\n[[workload]]\nset = {text(kind)}\ndims = {table(sizes or dims)}"
+            yield f"source = {text(source.format if kind != 'cpu' else 'its sizes, made smaller')}"
+    for shape in found["hidden"][: None if found["dims"] else 1]:
+        yield f"\n[[hidden]]\nsource = {text(shape['source'])}\ndims = {table(shape['dims'] or dims)}"
+    yield f"\n[cost]\nflops = {text(_cost(found['flops']))}"
+    bound = "rounding" if found["bound"] == "rounding" else "measured"
+    exact = all(not _is_float(t["dtype"]) for t in found["inputs"] if t["role"] == "out")
+    yield f"\n[tolerance]\nbound = {text('exact' if exact else bound)}\nterms = {text(found['terms'])}"
+
+
+def _is_float(dtype: str) -> bool:
+    return dtype in ("T", "ACC") or (dtype in DTYPES and DTYPES[dtype].is_float)
+
+
+def _cost(terms: list[str]) -> str:
+    made = ""
+    for term in terms:
+        longer = f"{made} + {term}" if made else term
+        if len(longer) > MOST_COST:
+            break
+        made = longer
+    return made or "1"
+
+
+def _reference(found: Mapping[str, Any], graph: Graph, name: str) -> str:
+    tensors = [tensor.name for tensor in graph.inputs]
+    floating = [tensor.name for tensor in graph.inputs if _is_float(tensor.dtype)]
+    dims = list(graph.dims)
+    text = REFERENCE.format(
+        name=name,
+        note=NOTE,
+        arguments=", ".join([*tensors, *dims]),
+        values="{" + ", ".join(f'"{each}": {each}' for each in tensors) + "}",
+        dims="{" + ", ".join(f'"{each}": {each}' for each in dims) + "}",
+        dtype=f"{floating[0]}.dtype" if floating else "",
+    )
+    if found["bound"] == "rounding":
+        text = text.replace("from operators.importing.graph import evaluate, read_graph\n", IMPORTS)
+        text += MAGNITUDE.format(arguments=", ".join([*tensors, *dims]), given=", ".join([*tensors, *dims]))
+    drawn = [tensor for tensor in found["inputs"] if "integers" in tensor and tensor["name"] in tensors]
+    if drawn:
+        entries = []
+        for tensor in drawn:
+            known = (*found["dims"], *found["derived"])
+            sizes = [parse(axis, known).text for axis in tensor["shape"]]
+            shape = ", ".join(sizes) + ("," if sizes else "")
+            low, high = (parse(bound, known).text for bound in tensor["integers"])
+            kept = f".to({_torch(tensor['dtype'])})"
+            entries.append(f'        "{tensor["name"]}": integers({low}, {high}, ({shape}), rng, device){kept},')
+        used = [*found["dims"], *found["derived"]]
+        text = text.replace("from pathlib import Path\n\nfrom", "from pathlib import Path\n\nimport torch\n\nfrom")
+        text += INPUTS.format(arguments=", ".join(used), entries="\n".join(entries))
+    return text
+
+
+def _torch(dtype: str) -> str:
+    names = {"int64": "torch.int64", "int32": "torch.int32", "int8": "torch.int8", "uint8": "torch.uint8"}
+    return names.get(dtype, "torch.float32")

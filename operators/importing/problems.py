@@ -1,0 +1,141 @@
+"""Problems as a jailed process sees them: sizes under our control, and a call with its arguments."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from operators.importing.knobs import LEAST_ATTRIBUTE, compiled, executed
+
+Knob = Callable[[str], Any]
+DTYPES = {
+    "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "float64": torch.float64,
+    "int64": torch.int64, "int32": torch.int32, "int16": torch.int16, "int8": torch.int8, "bool": torch.bool,
+    "uint8": torch.uint8,
+}  # fmt: skip
+
+
+@dataclass
+class Problem:
+    """A foreign problem."""
+
+    sizes: dict[str, int]
+    """Values of its knobs at the source's own sizes."""
+    made: Callable[[Knob], tuple[Callable[..., Any], list[Any]]]
+    """Executes it with these sizes: the call, and its arguments."""
+    inner: set[str] = field(default_factory=set)
+    """Knobs that the inputs do not come from: attributes, where they are small."""
+    workloads: list[dict[str, int]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def attempts(self) -> Iterator[set[str]]:
+        """Sets of knobs to keep as constants, one attempt after the other."""
+        attributes = {name for name in self.inner if self.sizes[name] < LEAST_ATTRIBUTE}
+        yield attributes
+        yield set(self.inner)
+        for name in sorted(self.sizes, key=lambda name: self.sizes[name]):
+            if name not in self.inner:
+                yield self.inner | {name}
+        outer = [name for name in self.sizes if name not in self.inner]
+        for kept in outer:
+            yield set(self.sizes) - {kept}
+        yield set(self.sizes)
+
+
+def problem_of(request: Mapping[str, Any]) -> Problem:
+    """The problem that a reader described."""
+    return {"module": _module, "callable": _callable, "axes": _axes, "spec": _spec}[request["kind"]](request)
+
+
+def _text(request: Mapping[str, Any]) -> str:
+    return Path(request["file"]).read_text(encoding="utf-8")
+
+
+def _mentioned(text: str, function: str) -> set[str]:
+    """Names in a function's source, from its `def` to the next line that begins at the left edge."""
+    match = re.search(rf"^def {function}\b.*?(?=^\S|\Z)", text, re.M | re.S)
+    return set(re.findall(r"[A-Za-z_]\w*", match[0])) if match else set()
+
+
+def _module(request: Mapping[str, Any]) -> Problem:
+    text = _text(request)
+    code, sizes = compiled(text, request["file"], ("get_inputs", "get_init_inputs"))
+    mentioned = _mentioned(text, "get_inputs")
+
+    def made(knob: Knob) -> tuple[Callable[..., Any], list[Any]]:
+        names = executed(code, knob, {})
+        return names["Model"](*names["get_init_inputs"]()), list(names["get_inputs"]())
+
+    inner = {name for name in sizes if name not in mentioned and not re.fullmatch(r"d\d+", name)}
+    return Problem(sizes, made, {name for name in inner if re.sub(r"_\d+$", "", name) not in mentioned})
+
+
+def _callable(request: Mapping[str, Any]) -> Problem:
+    text, function, maker = _text(request), request["function"], request["inputs"]
+    code, sizes = compiled(text, request["file"], (maker,))
+
+    def made(knob: Knob) -> tuple[Callable[..., Any], list[Any]]:
+        names = executed(code, knob, {})
+        args = names[maker]()
+        args = list(args) if isinstance(args, tuple | list) else [args]
+        call = names[function]
+        return (call() if isinstance(call, type) and issubclass(call, nn.Module) else call), args
+
+    return Problem(sizes, made)
+
+
+def _axes(request: Mapping[str, Any]) -> Problem:
+    """A definition with axes: FlashInfer Trace, SOL-ExecBench."""
+    code, _ = compiled(_text(request), request["file"], ())
+    sizes = {name: int(value) for name, value in request["sizes"].items()}
+
+    def made(knob: Knob) -> tuple[Callable[..., Any], list[Any]]:
+        names = executed(code, knob, {})
+        env = {name: knob(name) for name in sizes}
+        for name, expression in request["derived"].items():
+            env[name] = eval(expression, {"__builtins__": {}}, dict(env))
+        custom: Mapping[str, Any] = {}
+        if request.get("custom"):
+            given = {**env, **{n: i["value"] for n, i in request["inputs"].items() if i.get("value") is not None}}
+            custom = names[request["custom"]](given, "cpu")
+        args = []
+        for name, entry in request["inputs"].items():
+            if name in custom:
+                args.append(custom[name])
+            elif entry["shape"] is None:
+                args.append(entry["value"])
+            else:
+                args.append(_drawn([env[axis] for axis in entry["shape"]], DTYPES[entry["dtype"]]))
+        return names["run"], args
+
+    inner = set(request.get("constants", ()))
+    return Problem(sizes, made, inner, [dict(each) for each in request["workloads"]])
+
+
+def _drawn(shape: list[Any], dtype: torch.dtype) -> torch.Tensor:
+    if dtype == torch.bool:
+        return torch.randint(0, 2, shape).bool()
+    return torch.randn(shape, dtype=dtype) if dtype.is_floating_point else torch.randint(0, 2, shape, dtype=dtype)
+
+
+def _spec(request: Mapping[str, Any]) -> Problem:
+    """A GPU MODE problem: `generate_input(**spec)` and `ref_kernel(data)`."""
+    code, _ = compiled(_text(request), request["file"], ())
+    spec = dict(request["spec"])
+    sizes = {name: value for name, value in spec.items() if type(value) is int and name != "seed" and value > 0}
+
+    def made(knob: Knob) -> tuple[Callable[..., Any], list[Any]]:
+        names = executed(code, knob, {})
+        given = {name: knob(name) if name in sizes else value for name, value in spec.items()}
+        if "seed" in given:
+            given["seed"] = random.randrange(2**16)
+        return names["ref_kernel"], [names["generate_input"](**given)]
+
+    return Problem(sizes, made, set(), [{n: w[n] for n in sizes} for w in request["workloads"]])

@@ -1,0 +1,221 @@
+"""Recognises problems of others by their files, and describes them for the process that looks at them.
+
+Only data is read here: JSON, YAML, syntax trees. Nothing of a problem is executed.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from operators.errors import UserError, quote
+from operators.files import read_text
+
+FORMATS = (
+    "a KernelBench file, a FlashInfer definition (.json), a SOL-ExecBench folder, a GPU MODE folder, or "
+    "module.py:function with --inputs module.py:make_inputs"
+)
+LICENCES = {"mit": "MIT", "apache": "Apache-2.0", "bsd": "BSD", "researcher reciprocity": "Researcher Reciprocity"}
+PLAIN = {"float32", "float16", "bfloat16", "float64", "int64", "int32", "int8", "uint8", "bool"}
+MOST_WORKLOADS = 12
+HERE = "problem.py"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A problem of others, not yet looked at."""
+
+    format: str
+    name: str
+    origin: Path
+    request: Mapping[str, Any]
+    """Description for `operators.importing.tracing`."""
+    files: Mapping[str, str]
+    """Texts by file name: those that it is executed from."""
+    licence: str = "not found"
+    notes: list[str] = field(default_factory=list)
+
+
+def read(source: str, inputs: str = "") -> Source:
+    """Read a problem of any format. Raises UserError with one line."""
+    place, _, function = source.partition(":") if re.search(r"\.py:\w+$", source) else (source, "", "")
+    path = Path(place).expanduser()
+    if not path.exists():
+        raise UserError(f"{place}: no such file or folder; evo import takes {FORMATS}")
+    try:
+        if function:
+            found = _callable(path, function, inputs)
+        elif path.is_dir():
+            found = _folder(path)
+        elif path.suffix == ".json":
+            beside = path.with_name("workload.jsonl")
+            found = _definition(path, beside if beside.is_file() else None)
+        else:
+            found = _module(path, inputs)
+    except (
+        OSError,
+        UnicodeDecodeError,
+        json.JSONDecodeError,
+        SyntaxError,
+        RecursionError,
+        KeyError,
+        TypeError,
+    ) as error:
+        said = f"{type(error).__name__}: " if isinstance(error, KeyError | TypeError) else ""
+        raise UserError(f"{place}: cannot be read: {said}{' '.join(str(error).split())[:200]}") from None
+    return found
+
+
+def _named(text: str) -> str:
+    name = re.sub(r"\W+", "_", re.sub(r"^\d+_", "", text), flags=re.ASCII).strip("_").lower()
+    return name if name[:1].isalpha() else f"imported_{name}"
+
+
+def _licence(path: Path) -> str:
+    """The licence of the folder that a problem lies in, or of one above it."""
+    for folder in (path if path.is_dir() else path.parent, *list(path.resolve().parents)[:6]):
+        for name in ("LICENSE", "LICENSE.md", "LICENSE.txt", "COPYING"):
+            if (folder / name).is_file():
+                text = read_text(folder / name)[:3000].lower()
+                return next(
+                    (known for word, known in LICENCES.items() if word in text), f"see {name} of its repository"
+                )
+    return "not found"
+
+
+def _functions(path: Path) -> tuple[str, set[str]]:
+    text = read_text(path)
+    names = {n.name for n in ast.parse(text).body if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+    return text, names
+
+
+def _module(path: Path, inputs: str) -> Source:
+    text, names = _functions(path)
+    wanted = {"Model", "get_inputs"}
+    if not wanted <= names:
+        lacking = ", ".join(sorted(wanted - names))
+        raise UserError(
+            f"{path}: it defines no {lacking}, as a KernelBench problem does; for a function of your own write "
+            f"{path}:FUNCTION --inputs {path}:MAKE_INPUTS"
+        )
+    if inputs:
+        raise UserError("--inputs goes with module.py:function; a KernelBench problem has get_inputs()")
+    if "get_init_inputs" not in names:
+        text += "\n\ndef get_init_inputs():\n    return []\n"
+    return Source(
+        "KernelBench", _named(path.stem), path, {"kind": "module", "file": HERE}, {HERE: text}, _licence(path)
+    )
+
+
+def _callable(path: Path, function: str, inputs: str) -> Source:
+    text, names = _functions(path)
+    file, _, maker = inputs.rpartition(":")
+    if not maker:
+        raise UserError(f"{path}:{function}: say what makes its arguments: --inputs {path}:make_inputs")
+    if file and Path(file).expanduser().resolve() != path.resolve():
+        raise UserError(f"--inputs {inputs}: the function must stand in {path}, beside {function}")
+    for name in (function, maker):
+        if name not in names:
+            raise UserError(f"{path}: it defines no {quote(name)}; it defines {', '.join(sorted(names)) or 'nothing'}")
+    request = {"kind": "callable", "file": HERE, "function": function, "inputs": maker}
+    return Source("PyTorch function", _named(function), path, request, {HERE: text}, _licence(path))
+
+
+def _folder(path: Path) -> Source:
+    if (path / "definition.json").is_file():
+        return _definition(path / "definition.json", path / "workload.jsonl")
+    if (path / "task.yml").is_file() and (path / "reference.py").is_file():
+        return _task(path)
+    raise UserError(f"{path}: no problem is recognised in this folder; evo import takes {FORMATS}")
+
+
+# --- definitions with axes ------------------------------------------------------------------------------------------
+
+
+def _definition(path: Path, beside: Path | None) -> Source:
+    raw = json.loads(read_text(path))
+    if not isinstance(raw, dict) or not {"name", "axes", "inputs", "outputs", "reference"} <= raw.keys():
+        raise UserError(f"{path}: no definition; it needs name, axes, inputs, outputs and reference")
+    strange = sorted(
+        {e["dtype"] for e in (*raw["inputs"].values(), *raw["outputs"].values()) if e["dtype"] not in PLAIN}
+    )
+    if strange:
+        raise UserError(f"{path}: it has tensors of type {', '.join(strange)}, which there is no element type for yet")
+    lines = _workloads(path, raw, beside)
+    notes = []
+    kept = [line for line in lines if all(i["type"] != "safetensors" for i in line["inputs"].values())]
+    if len(kept) < len(lines):
+        notes.append("workloads whose inputs lie in files that are not here are drawn by distributions instead")
+    axes = raw["axes"]
+    constants = {name: axis["value"] for name, axis in axes.items() if axis["type"] == "const"}
+    first = max(lines, key=lambda line: math.prod(line["axes"].values())) if lines else None
+    variable = [name for name, axis in axes.items() if axis["type"] == "var"]
+    base = {name: first["axes"][name] if first else 64 for name in variable}
+    scalars = {n: i["value"] for n, i in (first or {"inputs": {}})["inputs"].items() if i["type"] == "scalar"}
+    entries = {}
+    for name, entry in raw["inputs"].items():
+        if entry["shape"] is None and name not in scalars:
+            raise UserError(f"{path}: the number {quote(name)} has no value in its first workload")
+        entries[name] = {"shape": entry["shape"], "dtype": entry["dtype"], "value": scalars.get(name)}
+    derived = {name: axis["expression"] for name, axis in axes.items() if axis["type"] == "expr"}
+    for expression in derived.values():
+        if not re.fullmatch(r"[\w\s+*/%()-]*", expression):
+            raise UserError(f"{path}: the axis expression {quote(expression)} is no arithmetic")
+    workloads = [{**constants, **line["axes"]} for line in lines[:MOST_WORKLOADS]] or [{**constants, **base}]
+    sizes = {name: (constants | base)[name] for name in axes if name not in derived}
+    request = {
+        "kind": "axes", "file": HERE, "sizes": sizes, "constants": list(constants), "derived": derived,
+        "inputs": entries, "custom": raw.get("custom_inputs_entrypoint"), "workloads": workloads,
+    }  # fmt: skip
+    name = "SOL-ExecBench" if beside else "FlashInfer Trace"
+    return Source(name, _named(raw["name"]), path, request, {HERE: raw["reference"]}, _licence(path), notes)
+
+
+def _workloads(path: Path, raw: Mapping[str, Any], beside: Path | None) -> list[dict[str, Any]]:
+    """The workloads of a definition: those beside it, or in a data set's folder of that name."""
+    place = beside or path.parents[2] / "workloads" / str(raw.get("op_type", "")) / f"{raw['name']}.jsonl"
+    if not place.is_file():
+        return []
+    lines = [json.loads(line) for line in read_text(place, 64 << 20).splitlines() if line.strip()]
+    return [line.get("workload", line) for line in lines]
+
+
+# --- GPU MODE ---------------------------------------------------------------------------------------------------------
+
+
+def _task(path: Path) -> Source:
+    specs = _specs(read_text(path / "task.yml"))
+    if not specs:
+        raise UserError(f"{path / 'task.yml'}: it lists no tests and no benchmarks with arguments")
+    files = {HERE: read_text(path / "reference.py")}
+    for folder in (path, path.parent):
+        for each in ("task.py", "utils.py"):
+            if (folder / each).is_file():
+                files.setdefault(each, read_text(folder / each))
+    smallest = min(specs, key=lambda s: math.prod(v for n, v in s.items() if type(v) is int and n != "seed" and v > 0))
+    request = {"kind": "spec", "file": HERE, "spec": smallest, "workloads": specs[-MOST_WORKLOADS:]}
+    name = _named(re.sub(r"_py$", "", path.name))
+    return Source("GPU MODE", name, path, request, files, _licence(path))
+
+
+def _specs(text: str) -> list[dict[str, Any]]:
+    """The arguments of tests and benchmarks: each a JSON table on a line of its own, as all tasks write them."""
+    found = []
+    for section in ("tests", "benchmarks"):
+        match = re.search(rf"^{section}:\s*\n((?:[ \t]+.*\n?|\s*\n)*)", text, re.M)
+        for line in match[1].splitlines() if match else ():
+            table = re.match(r"\s*-\s*(\{.*\})\s*$", line)
+            if table:
+                spec = json.loads(
+                    re.sub(r"([{,]\s*)(\w+)\s*:", r'\1"\2":', table[1])
+                    .replace("True", "true")
+                    .replace("False", "false")
+                )
+                found.append(spec)
+    return found

@@ -1,0 +1,116 @@
+"""Expressions of torch's symbolic sizes, written in the language of `operators.expression`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import sympy
+import torch
+
+from operators.expression import FUNCTIONS
+from operators.importing.graph import CALC
+
+POWERS = {sympy.Rational(1, 2): "sqrt"}
+
+
+class Unwritable(ValueError):
+    """An expression that graphs have no words for."""
+
+
+def value_of(number: Any) -> Any:
+    """A symbolic number as sympy has it; other numbers as they are."""
+    return number.node.expr if isinstance(number, torch.SymInt | torch.SymFloat | torch.SymBool) else number
+
+
+def plain(number: Any) -> Any:
+    """A symbolic number's value at the sizes of the source."""
+    return number.node.hint if isinstance(number, torch.SymInt | torch.SymFloat | torch.SymBool) else number
+
+
+def integer_text(expr: Any, names: Mapping[Any, str]) -> str:
+    """An integer expression over the symbols, in our language. Raises Unwritable."""
+    expr = sympy.sympify(expr)
+    if expr.is_Symbol:
+        return names[expr]
+    if expr.is_Integer:
+        return str(int(expr))
+    if expr.is_Add:
+        terms = sorted(expr.args, key=lambda term: (term.could_extract_minus_sign(), bool(term.is_Integer)))
+        text = integer_text(terms[0], names)
+        for term in terms[1:]:
+            negative = term.could_extract_minus_sign()
+            written = integer_text(-term if negative else term, names)
+            text += (
+                f" - ({written})" if negative and " " in written else f" - {written}" if negative else f" + {written}"
+            )
+        return text
+    if expr.is_Mul:
+        below = [1 / factor for factor in expr.args if factor.is_Rational and not factor.is_Integer]
+        if below:
+            raise Unwritable(str(expr))
+        return " * ".join(_closed(integer_text(factor, names)) for factor in expr.args)
+    if expr.is_Pow and expr.exp.is_Integer and expr.exp > 0:
+        return f"{_closed(integer_text(expr.base, names))} ** {int(expr.exp)}"
+    kind, args = type(expr).__name__, [integer_text(arg, names) for arg in expr.args]
+    if kind in ("FloorDiv", "CleanDiv", "IntTrueDiv"):
+        return f"{_closed(args[0])} // {_closed(args[1])}"
+    if kind in ("Mod", "PythonMod"):
+        return f"{_closed(args[0])} % {_closed(args[1])}"
+    if kind == "ModularIndexing":
+        return f"{_closed(args[0])} // {_closed(args[1])} % {_closed(args[2])}"
+    if kind in ("Max", "Min"):
+        return f"{kind.lower()}({', '.join(args)})"
+    raise Unwritable(str(expr)[:80])
+
+
+def _closed(text: str) -> str:
+    return text if text.isidentifier() or text.isdigit() or text.split("(")[0] in FUNCTIONS else f"({text})"
+
+
+def argument(expr: Any, names: Mapping[Any, str]) -> Any:
+    """A number of a node's arguments as graphs write it: a number, `expr` or `calc`. Raises Unwritable."""
+    expr = sympy.sympify(expr)
+    if expr in (sympy.true, sympy.false):
+        return bool(expr)
+    if not expr.free_symbols:
+        return int(expr) if expr.is_integer else float(expr)
+    try:
+        if expr.is_integer is not False and "Float" not in str(expr) and "sqrt" not in str(expr):
+            return {"expr": integer_text(expr, names)}
+    except Unwritable:
+        pass
+    return _calc(expr, names)
+
+
+def _calc(expr: Any, names: Mapping[Any, str]) -> Any:
+    def call(name: str, *args: Any) -> dict[str, Any]:
+        assert name in CALC, name
+        return {"calc": name, "args": list(args)}
+
+    if expr.is_Symbol:
+        return {"expr": names[expr]}
+    if expr.is_Number:
+        return int(expr) if expr.is_Integer else float(expr)
+    args = [argument(arg, names) for arg in expr.args]
+    kind = type(expr).__name__
+    if kind == "ToFloat":
+        return call("float", args[0])
+    if kind in ("FloatTrueDiv", "IntTrueDiv"):
+        return call("truediv", *args)
+    if kind in ("FloatPow", "Pow"):
+        exponent = expr.args[1]
+        if exponent.is_Number and math.isclose(float(exponent), 0.5):
+            return call("sqrt", args[0])
+        return call("pow", *args)
+    if kind in ("FloorDiv", "CleanDiv"):
+        return call("floordiv", *args)
+    if kind.startswith("OpaqueUnaryFn_") and kind.removeprefix("OpaqueUnaryFn_") in ("sqrt", "log", "exp"):
+        return call(kind.removeprefix("OpaqueUnaryFn_"), *args)
+    if expr.is_Add or expr.is_Mul:
+        made = args[0]
+        for arg in args[1:]:
+            made = call("add" if expr.is_Add else "mul", made, arg)
+        return made
+    raise Unwritable(str(expr)[:80])

@@ -1,0 +1,575 @@
+"""Looks at a foreign problem once: `python -m operators.importing.tracing`, in a jail, in a folder with `request.json`.
+
+The problem is executed on fake tensors with symbols in the places of its sizes, its computation is recorded as core
+ATen operators, and both are tried for real at small sizes. `result.json` is what is found: data, no code.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import random
+import signal
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import sympy
+import torch
+from torch import nn
+from torch._decomp import core_aten_decompositions
+from torch._guards import Source
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.func import functional_call, functionalize
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from operators.importing.draws import Draws, observed
+from operators.importing.graph import Graph, checked, evaluate
+from operators.importing.problems import Problem, problem_of
+from operators.importing.recorded import Recorded, recorded
+from operators.importing.running import running
+from operators.importing.symbols import plain, value_of
+
+LOOK_S = 500
+"""Seconds that a whole look may compute."""
+TRACE_S = 20
+"""Seconds that one attempt with symbols may take; after it fewer sizes are symbols."""
+MOST_ELEMENTS = 3_000_000
+"""Elements of all values of a computation that is tried for real."""
+REAL_S = 20
+WIDEST = 1e4
+"""Largest median of S, as a multiple of the largest result, for which analysed errors tell right from wrong."""
+KINDS: Mapping[str, tuple[int, tuple[int, ...]]] = {
+    "one element": (1, (1,)),
+    "small": (2, (1, 2, 3, 4, 5)),
+    "odd": (3, (3, 7, 17, 33, 65)),
+    "even, no multiple of 8": (2, (2, 6, 10, 34, 100)),
+    "divisible by 8": (2, (8, 24, 40, 72)),
+    "divisible by 32": (6, (32, 64, 96, 160, 32)),
+}
+"""Kinds of hidden shapes: how many are wanted, and sizes that make them."""
+
+
+class Failed(Exception):
+    """A problem cannot be imported; the text is one line."""
+
+
+class _Named(Source):
+    """The name of a symbol, which torch wants to know the origin of."""
+
+    def __init__(self, text: str) -> None:
+        object.__setattr__(self, "_text", text)
+
+    @property
+    def _name_template(self) -> str:
+        return self._text  # type: ignore[attr-defined,no-any-return]
+
+    @property
+    def name(self) -> str:
+        """The knob's."""
+        return self._name_template
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Named) and other.name == self.name
+
+
+@contextmanager
+def foreign(seconds: int) -> Iterator[None]:
+    """Raise Failed for what a foreign source raises, and where it computes for longer, however busy the machine is."""
+
+    def ring(*_: Any) -> None:
+        raise TimeoutError(f"it takes longer than {seconds} s")
+
+    before, left = signal.signal(signal.SIGPROF, ring), signal.setitimer(signal.ITIMER_PROF, seconds)[0]
+    try:
+        yield
+    except Failed:
+        raise
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (the border to a foreign source)
+        raise Failed(f"{type(error).__name__}: {' '.join(str(error).split())[:250]}") from None
+    finally:
+        signal.signal(signal.SIGPROF, before)
+        signal.setitimer(signal.ITIMER_PROF, left)
+
+
+def prepare_torch() -> None:
+    """Let modules be built from symbolic sizes, and leave out what a CPU lacks."""
+    fan = nn.init._calculate_fan_in_and_fan_out
+
+    def plain_fan(tensor: torch.Tensor) -> tuple[int, int]:
+        return fan(torch.empty([plain(size) for size in tensor.shape], device="meta"))
+
+    def plain_correct_fan(tensor: torch.Tensor, mode: str) -> int:
+        return plain_fan(tensor)[0 if mode.lower() == "fan_in" else 1]
+
+    nn.init._calculate_fan_in_and_fan_out = plain_fan
+    nn.init._calculate_correct_fan = plain_correct_fan
+    root = math.sqrt
+
+    def either_root(number: Any) -> Any:
+        return torch.sym_sqrt(number) if isinstance(number, torch.SymInt | torch.SymFloat) else root(number)
+
+    math.sqrt = either_root
+    torch.Tensor.cuda = lambda self, *_, **__: self  # type: ignore[method-assign]
+    nn.Module.cuda = lambda self, *_, **__: self  # type: ignore[method-assign]
+    torch.cuda.synchronize = lambda *_: None
+
+
+@contextmanager
+def plain_parameters() -> Iterator[None]:
+    """Let tensors be parameters as they are: a new Parameter would be a constant to the tracer."""
+    parameter, assign = nn.Parameter, nn.Module.__setattr__
+
+    class Plain(parameter):  # type: ignore[misc,valid-type]
+        def __new__(cls, data: Any = None, requires_grad: bool = True) -> Any:
+            return data
+
+    def assigned(self: nn.Module, name: str, value: Any) -> None:
+        if name in self.__dict__.get("_parameters", {}) and type(value) is not parameter:
+            del self._parameters[name]
+        assign(self, name, value)
+
+    nn.Parameter, nn.Module.__setattr__ = Plain, assigned  # type: ignore[misc,method-assign]
+    try:
+        yield
+    finally:
+        nn.Parameter, nn.Module.__setattr__ = parameter, assign  # type: ignore[misc,method-assign]
+
+
+class Seedless(TorchFunctionMode):
+    """Leaves generators out of calls: symbols have no values to draw."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call the function without its generator."""
+        return func(*args, **{name: each for name, each in (kwargs or {}).items() if name != "generator"})
+
+
+class Leaves:
+    """The tensors that a call is made of: parameters and buffers of its module, and tensors among its arguments."""
+
+    def __init__(self, call: Callable[..., Any], args: list[Any]) -> None:
+        self.call, self.module = call, call if isinstance(call, nn.Module) else None
+        self.names: list[str] = []
+        self.tensors: list[torch.Tensor] = []
+        self.origins: list[str] = []
+        if self.module is not None:
+            for each in self.module.modules():
+                if isinstance(each, nn.modules.dropout._DropoutNd):
+                    each.p = 0.0
+                elif hasattr(each, "dropout") and isinstance(each.dropout, float):
+                    each.__dict__["dropout"] = 0.0
+            self._add(self.module.named_parameters(), "parameter")
+            self._add(self.module.named_buffers(), "buffer")
+        self.held = len(self.names)
+        flat, self.spec = pytree.tree_flatten_with_path(args)
+        self.flat = [leaf for _, leaf in flat]
+        names = argument_names(self.module.forward if self.module is not None else call)
+        self.places = []
+        for index, (path, leaf) in enumerate(flat):
+            if isinstance(leaf, torch.Tensor):
+                self.places.append(index)
+                first = getattr(path[0], "idx", 0)
+                parts = [names[first] if first < len(names) else f"x{first}"]
+                parts += [str(getattr(key, "key", getattr(key, "idx", key))) for key in path[1:]]
+                self.names.append("_".join(parts))
+                self.tensors.append(leaf)
+                self.origins.append("input")
+
+    def _add(self, named: Any, origin: str) -> None:
+        for name, tensor in named:
+            self.names.append(name)
+            self.tensors.append(tensor)
+            self.origins.append(origin)
+
+    def __call__(self, *tensors: torch.Tensor) -> Any:
+        """Call with these tensors in the places of the leaves."""
+        flat = list(self.flat)
+        for place, tensor in zip(self.places, tensors[self.held :], strict=True):
+            flat[place] = tensor
+        args = pytree.tree_unflatten(flat, self.spec)
+        with torch.no_grad():
+            if self.module is None:
+                return self.call(*args)
+            held = dict(zip(self.names[: self.held], tensors[: self.held], strict=True))
+            return functional_call(self.module, held, tuple(args))
+
+
+def argument_names(function: Any) -> list[str]:
+    """The names of the arguments of a function."""
+    try:
+        return [p.name for p in inspect.signature(function).parameters.values() if p.kind <= p.POSITIONAL_OR_KEYWORD]
+    except (TypeError, ValueError):
+        return []
+
+
+class Symbolic:
+    """One attempt: the problem with symbols for some of its sizes, and its computation recorded."""
+
+    def __init__(self, problem: Problem, fixed: set[str]) -> None:
+        self.env = ShapeEnv(duck_shape=False, specialize_zero_one=False)
+        self.symbols: dict[str, Any] = {}
+        self.draws = Draws()
+
+        def knob(name: str) -> Any:
+            value = problem.sizes[name]
+            if name in fixed:
+                return value
+            if name not in self.symbols:
+                symbol = self.env.create_symbol(
+                    value, source=_Named(name), dynamic_dim=DimDynamic.DYNAMIC, constraint_dim=None,
+                    do_not_specialize_zero_one=True,
+                )  # fmt: skip
+                self.symbols[name] = self.env.create_symintnode(symbol, hint=value, source=_Named(name))
+            return self.symbols[name]
+
+        with FakeTensorMode(shape_env=self.env, allow_non_fake_inputs=True):
+            with self.draws, Seedless():
+                self.leaves = Leaves(*problem.made(knob))
+            self.symbols = {n: s for n, s in self.symbols.items() if isinstance(s, torch.SymInt)}
+            held = torch.empty(list(self.symbols.values()))  # for the tracer to know every symbol
+            tensors = self.leaves.tensors
+            with torch.no_grad():
+                function = functionalize(lambda _, *given: self.leaves(*given))
+                table: Any = core_aten_decompositions()
+                with plain_parameters():
+                    self.module = make_fx(function, table, "real", _allow_non_fake_inputs=True)(held, *tensors)
+
+    def expr(self, number: Any) -> Any:
+        """A size as an expression of the symbols that are left."""
+        found = value_of(number)
+        return self.env.replace(found) if isinstance(found, sympy.Basic) else found
+
+    def used(self) -> dict[Any, str]:
+        """The symbols that stand for themselves, and their knobs."""
+        names = {}
+        for name, symbol in self.symbols.items():
+            expr = self.expr(symbol)
+            if getattr(expr, "is_Symbol", False) and expr not in names:
+                names[expr] = name
+        return names
+
+    def guards(self) -> list[Any]:
+        """Conditions on the symbols for the computation to be this one, but for those of speed alone."""
+        found = []
+        for guard in self.env.guards:
+            expr = self.env.replace(guard.expr)
+            ones = expr.is_Relational and any(argument in (0, 1) for argument in expr.args)
+            if expr.free_symbols and not (expr.func is sympy.Ne and ones):
+                found.append(expr)
+        return found
+
+
+def attempts(problem: Problem) -> Symbolic:
+    """The problem with as many symbols as it bears. Raises Failed with the reason of the last attempt."""
+    found, reason = _attempted(problem, list(problem.attempts()))
+    if (found is None or not found.used()) and problem.sizes:
+        try:
+            with foreign(REAL_S):
+                watched = seen_from_outside(problem)
+            found = _attempted(watched, [set()])[0] or found
+        except Failed as error:
+            reason = reason or str(error)
+    if found is None:
+        raise Failed(f"its source cannot be traced: {reason}")
+    return found
+
+
+def _attempted(problem: Problem, attempts: list[set[str]]) -> tuple[Symbolic | None, str]:
+    reason = ""
+    for fixed in attempts:
+        try:
+            with foreign(TRACE_S):
+                return Symbolic(problem, fixed), ""
+        except Failed as error:
+            reason = str(error)
+    return None, reason
+
+
+def seen_from_outside(problem: Problem) -> Problem:
+    """The problem with inputs of the shapes that its own have at several sizes, for generators that symbols stop in."""
+
+    def shapes(sizes: Mapping[str, int]) -> list[torch.Size]:
+        return [tensor.shape for tensor in Leaves(*problem.made(lambda name: sizes[name])).tensors]
+
+    call, args = problem.made(lambda name: problem.sizes[name])
+    base = shapes(problem.sizes)
+    slopes: dict[tuple[int, int], tuple[str, int]] = {}
+    for name, size in problem.sizes.items():
+        for index, (before, after) in enumerate(zip(base, shapes({**problem.sizes, name: size + 4}), strict=True)):
+            for axis, (one, other) in enumerate(zip(before, after, strict=True)):
+                if one != other and (other - one) % 4 == 0:
+                    slopes[index, axis] = (name, (other - one) // 4)
+
+    def made(knob: Any) -> tuple[Callable[..., Any], list[Any]]:
+        leaves, spec = pytree.tree_flatten(args)
+        places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+        for index, place in enumerate(places):
+            shape: list[Any] = list(leaves[place].shape)
+            for axis, size in enumerate(shape):
+                if (index, axis) in slopes:
+                    name, slope = slopes[index, axis]
+                    shape[axis] = slope * knob(name) + (size - slope * problem.sizes[name])
+            leaves[place] = torch.empty(shape, dtype=leaves[place].dtype)
+        return call, pytree.tree_unflatten(leaves, spec)
+
+    return Problem(problem.sizes, made)
+
+
+# --- real sizes -------------------------------------------------------------------------------------------------------
+
+
+def real(problem: Problem, sizes: Mapping[str, int], seed: int) -> tuple[Leaves, list[torch.Tensor], Any]:
+    """The problem executed at these sizes: its leaves, copies of its tensors, and what it computes."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    leaves = Leaves(*problem.made(lambda name: sizes[name]))
+    tensors = [tensor.detach().clone() for tensor in leaves.tensors]
+    return leaves, tensors, leaves(*leaves.tensors)
+
+
+def outputs_of(result: Any) -> list[torch.Tensor]:
+    """The tensors among what a problem returns."""
+    return [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+
+
+class Trials:
+    """Executes the problem for real at small sizes, and compares with our evaluation of its graph."""
+
+    def __init__(self, problem: Problem, made: Recorded, symbolic: Symbolic, graph: Graph) -> None:
+        self.problem, self.made, self.symbolic, self.graph = problem, made, symbolic, graph
+        self.guards = symbolic.guards()
+        self.shown: dict[str, tuple[str, float, float, str]] = {}
+        self.differences: list[str] = []
+        self.constant: list[bool] = []
+        self.base = {made.dims[name]: problem.sizes[name] for name in made.dims}
+        self.least = MOST_ELEMENTS
+
+    def values(self, dims: Mapping[str, int]) -> dict[Any, int]:
+        """Sizes by symbol; one that no tensor comes from keeps the source's."""
+        used, own = self.symbolic.used(), self.problem.sizes
+        return {s: dims[self.made.dims[n]] if n in self.made.dims else own[n] for s, n in used.items()}
+
+    def sizes(self, dims: Mapping[str, int]) -> dict[str, int]:
+        """All knobs for these dims: what is unified with a dim goes with it, all else stays."""
+        values = self.values(dims)
+        sizes = dict(self.problem.sizes)
+        for name, symbol in self.symbolic.symbols.items():
+            expr = sympy.sympify(self.symbolic.expr(symbol))
+            sizes[name] = int(expr.subs(values))
+        return sizes
+
+    def allows(self, dims: Mapping[str, int], most: float = 0) -> bool:
+        """Whether the guards hold there, and it is not too large to be tried."""
+        values = self.values(dims)
+        try:
+            if not all(bool(guard.subs(values)) for guard in self.guards):
+                return False
+            if any(int(sympy.sympify(size).subs(values)) < 1 for size in self.made.sizes):
+                return False
+            return self.elements(dims) <= (most or self.least)
+        except (TypeError, ValueError, ZeroDivisionError):
+            return False
+
+    def elements(self, dims: Mapping[str, int]) -> int:
+        """Elements of all values."""
+        values = self.values(dims)
+        return sum(int(sympy.sympify(count).subs(values)) for count in self.made.counts)
+
+    def passes(self, dims: Mapping[str, int]) -> bool:
+        """Whether source and graph agree there; what its tensors look like is kept."""
+        sizes = self.sizes(dims)
+        try:
+            with foreign(REAL_S):
+                leaves, tensors, result = real(self.problem, sizes, 0)
+                ours = evaluate(self.graph, self.made.values(leaves, tensors), self.made.environment(dims))
+                theirs = outputs_of(result)
+                with torch.no_grad():
+                    again = outputs_of(real(self.problem, sizes, 1)[2])
+        except Failed as error:
+            self.differences.append(f"{_at(dims)}: {str(error)[:160]}")
+            return False
+        if len(ours) != len(theirs):
+            self.differences.append(f"{_at(dims)}: {len(theirs)} results, not {len(ours)}")
+            return False
+        for (name, mine), their in zip(ours.items(), theirs, strict=True):
+            if tuple(mine.shape) != tuple(their.shape) or not close(mine, their):
+                self.differences.append(f"{_at(dims)}: the graph computes another `{name}` than the source")
+                return False
+        self.constant.append(
+            all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(theirs, again, strict=True))
+        )
+        for name, tensor in zip(leaves.names, tensors, strict=True):
+            if tensor.numel() >= self.shown_numel(name):
+                self.shown[name] = observed(tensor)
+                self._numel[name] = tensor.numel()
+        return True
+
+    def shown_numel(self, name: str) -> int:
+        """Elements of the largest tensor of the name that was looked at."""
+        self._numel = getattr(self, "_numel", {})
+        return int(self._numel.get(name, 0))
+
+    def hidden(self) -> list[dict[str, Any]]:
+        """Shapes of every kind at which source and graph agree."""
+        rng, found, seen = random.Random(0), [], set()
+        self._raise_limit()
+        for kind, (wanted, pool) in KINDS.items():
+            kept = tries = 0
+            for _ in range(400):
+                if kept == wanted or tries == 3 * wanted:
+                    break
+                dims = {dim: self._size(rng, dim, pool) for dim in self.base}
+                key = tuple(dims.values())
+                if key in seen or not self.allows(dims):
+                    continue
+                seen.add(key)
+                tries += 1
+                if self.passes(dims):
+                    kept += 1
+                    found.append({"source": kind, "dims": dims})
+        return found
+
+    def _size(self, rng: random.Random, dim: str, pool: tuple[int, ...]) -> int:
+        base = self.base[dim]
+        if rng.random() < 0.75:
+            return rng.choice(pool)
+        return max(1, rng.choice((base, base >> 1, base >> 2, base >> 3, base >> 4, base >> 5, base * 2)))
+
+    def _raise_limit(self) -> None:
+        """A problem whose constants are large cannot be tried small."""
+        least = self.elements(dict.fromkeys(self.base, 1)) if self.base else self.elements({})
+        self.least = max(self.least, min(3 * least, 400_000_000))
+
+    def smaller(self) -> dict[str, int] | None:
+        """Sizes like the problem's own that a CPU computes in little time."""
+        dims = dict(self.base)
+        for _ in range(200):
+            if self.work(dims) <= 3e7 and self.allows(dims) and self.passes(dims):
+                return dims
+            order = sorted((dim for dim in dims if dims[dim] > 1), key=lambda dim: -dims[dim])
+            for dim in order:
+                lower = dims | {dim: max(1, dims[dim] // 2)}
+                if self.allows(lower, math.inf):
+                    dims = lower
+                    break
+            else:
+                return None
+        return None
+
+    def bound(self, dims: Mapping[str, int]) -> str:
+        """`rounding` where running error analysis knows all operators and bounds their errors well."""
+        try:
+            with foreign(REAL_S), torch.no_grad():
+                leaves, tensors, _ = real(self.problem, self.sizes(dims), 2)
+                values = self.made.values(leaves, tensors)
+                names, env = list(values), self.made.environment(dims)
+
+                def reference(*given: torch.Tensor) -> dict[str, torch.Tensor]:
+                    return evaluate(self.graph, dict(zip(names, given, strict=True)), env)
+
+                doubles = [v.double() if v.is_floating_point() else v for v in values.values()]
+                outputs, sizes = reference(*doubles), running(reference, "fp32")(*doubles)
+        except Failed as error:
+            self.made.notes.append(f"errors are measured: {str(error)[:160]}")
+            return "measured"
+        for name, y in outputs.items():
+            if y.is_floating_point() and y.numel():
+                largest = float(y.abs().max())
+                if not float(sizes[name].median()) <= WIDEST * (largest or 1.0):
+                    self.made.notes.append("errors are measured, as their analysis is too wide")
+                    return "measured"
+        return "rounding"
+
+    def work(self, dims: Mapping[str, int]) -> float:
+        """Operations of a plain algorithm."""
+        values = self.values(dims)
+        return float(sum(int(sympy.sympify(count).subs(values)) for count in self.made.flops))
+
+
+def close(mine: torch.Tensor, theirs: torch.Tensor) -> bool:
+    """Whether our fp64 result is what the source computes, but for rounding."""
+    if not theirs.is_floating_point():
+        return bool((mine == theirs).double().mean() > 0.99) if theirs.numel() else True
+    short = theirs.dtype in (torch.float16, torch.bfloat16)
+    theirs = theirs.double()
+    finite = theirs.isfinite()
+    if not bool((mine.isfinite() == finite).all()):
+        return False
+    scale = float(theirs[finite].abs().max()) if bool(finite.any()) else 0.0
+    off = (mine.double() - theirs)[finite].abs()
+    return not off.numel() or float(off.max()) <= (5e-2 if short else 2e-3) * scale + 1e-5
+
+
+def _at(dims: Mapping[str, int]) -> str:
+    return ",".join(f"{name}={value}" for name, value in dims.items()) or "its sizes"
+
+
+# --- all of it --------------------------------------------------------------------------------------------------------
+
+
+def look(problem: Problem) -> dict[str, Any]:
+    """The description of a problem. Raises Failed."""
+    symbolic = attempts(problem)
+    made = recorded(symbolic, problem)
+    graph = checked(made.graph)
+    trials = Trials(problem, made, symbolic, graph)
+    hidden = trials.hidden()
+    if not hidden:
+        reason = trials.differences[0] if trials.differences else "no size fits its conditions"
+        raise Failed(f"its graph cannot be confirmed against its source: {reason}")
+    cpu = trials.smaller()
+    seen = {made.tensor_names.get(name, name): shown for name, shown in trials.shown.items()}
+    return {
+        "graph": made.graph,
+        "derived": made.derived,
+        "dims": trials.base,
+        "hidden": hidden,
+        "cpu": cpu or hidden[-1]["dims"],
+        "inputs": made.described(symbolic, seen),
+        "flops": written(made, made.flops, trials),
+        "terms": next(iter(written(made, made.terms, trials)), "1"),
+        "dtype": made.dtype,
+        "workloads": [made.workload(symbolic, sizes) for sizes in problem.workloads],
+        "constant": bool(trials.constant) and all(trials.constant),
+        "bound": trials.bound(cpu or hidden[-1]["dims"]),
+        "notes": [*made.notes, *problem.notes],
+        "differences": trials.differences[:3],
+    }
+
+
+def written(made: Recorded, counts: list[Any], trials: Trials) -> list[str]:
+    """Different expressions, the largest at the problem's own sizes first."""
+    values = trials.values(trials.base)
+    known = {sympy.sympify(count) for count in counts} - {0}
+    ordered = sorted(known, key=lambda count: (-int(count.subs(values)), str(count)))
+    times = {count: sum(1 for each in counts if sympy.sympify(each) == count) for count in ordered}
+    return [made.text(count * times[count]) if counts is made.flops else made.text(count) for count in ordered[:8]]
+
+
+def main() -> None:
+    """Read the request in this folder, and write the result there."""
+    warnings.simplefilter("ignore")
+    sys.path.insert(0, ".")
+    torch.set_num_threads(1)
+    request = json.loads(Path("request.json").read_text(encoding="utf-8"))
+    prepare_torch()
+    try:
+        with foreign(LOOK_S):
+            found = look(problem_of(request))
+    except Failed as error:
+        found = {"failed": str(error)}
+    Path("result.json").write_text(json.dumps(found), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

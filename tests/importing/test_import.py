@@ -1,0 +1,133 @@
+"""`evo import`: problems of each format become operators, and hostile ones leave one line and nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from evo.outside.importing import import_problem, operator_of
+from operators.catalog import load
+from operators.errors import UserError
+from operators.importing.readers import read
+
+DATA = Path(__file__).parents[1] / "data" / "imports"
+BASE = DATA / "3_Linear_Gelu_Scale.py"
+
+
+@pytest.mark.slow
+def test_a_fused_module_becomes_an_operator_over_its_own_sizes(tmp_path: Path) -> None:
+    folder, lines = import_problem(str(BASE), out=tmp_path / "fused", name="fused")
+    operator = load(str(folder))
+    assert operator.dims == ("batch", "features", "width")
+    shapes = {tensor.name: [axis.text for axis in tensor.shape] for tensor in operator.tensors}
+    assert shapes == {
+        "linear_weight": ["width", "features"], "linear_bias": ["width"], "x": ["batch", "features"],
+        "y": ["batch", "width"],
+    }  # fmt: skip
+    drawn = {tensor.name: tensor.distribution for tensor in operator.inputs}
+    assert (drawn["x"].kind, drawn["x"].a, drawn["x"].b) == ("uniform", -1, 1)
+    assert drawn["linear_weight"].b == pytest.approx(1 / 256, rel=1e-4)  # 1 / sqrt(features)
+    (published,) = operator.workload_set("published")
+    assert dict(published.dims) == {"batch": 4096, "features": 65536, "width": 32768}
+    assert all(max(shape.dims.values()) < 65536 for shape in operator.hidden) and len(operator.hidden) >= 10
+    assert operator.tolerance.terms.text == "features"
+    assert [path.name for path in folder.glob("naive.*")]
+    assert any("factor" in line for line in lines)
+
+
+@pytest.mark.slow
+def test_a_function_with_integers_in_no_module_is_read(tmp_path: Path) -> None:
+    place = DATA / "layers.py"
+    folder, _ = import_problem(f"{place}:centred", inputs=f"{place}:make_inputs", out=tmp_path / "centred")
+    operator = load(str(folder))
+    assert len(operator.dims) == 2 and "rows" in operator.dims
+    counts = next(tensor for tensor in operator.inputs if tensor.name == "counts")
+    assert counts.dtype == "int64" and counts.distribution and (counts.distribution.a, counts.distribution.b) == (0, 6)
+
+
+@pytest.mark.slow
+def test_a_definition_keeps_its_constants_and_its_workloads(tmp_path: Path) -> None:
+    folder, _ = import_problem(str(DATA / "scaled"), out=tmp_path / "scaled")
+    operator = load(str(folder))
+    assert operator.dims == ("rows",) and operator.dtypes["cuda"][0] == "bf16"
+    assert [workload.dims["rows"] for workload in operator.workload_set("published")] == [128, 2048]
+
+
+@pytest.mark.slow
+def test_constants_that_nothing_insists_on_vary_in_hidden_shapes(tmp_path: Path) -> None:
+    folder, _ = import_problem(str(DATA / "product.json"), out=tmp_path / "product")
+    operator = load(str(folder))
+    assert operator.dims == ("M", "N", "K")
+    assert {shape.dims["N"] for shape in operator.hidden} != {40960}
+
+
+@pytest.mark.slow
+def test_a_gpu_mode_problem_is_read_without_a_gpu(tmp_path: Path) -> None:
+    folder, _ = import_problem(str(DATA / "shifted"), out=tmp_path / "shifted")
+    operator = load(str(folder))
+    assert operator.dims == ("size",)
+    assert [tensor.name for tensor in operator.inputs] == ["data_0"]
+    assert 4096 in [workload.dims["size"] for workload in operator.workload_set("published")]
+
+
+HOSTILE = {
+    "open('/etc/passwd').read()": "PermissionError",
+    "import os; os.listdir('/root')": "PermissionError",
+    "import socket; socket.create_connection(('127.0.0.1', 9))": "Error",
+    "import os\nwhile True: os.fork()": "",
+    "torch.empty(50 * 2**30, dtype=torch.uint8).fill_(1)": "",
+    "import os; os._exit(3)": "ended the process",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", HOSTILE)
+def test_a_hostile_source_ends_in_one_line(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evo.outside.importing.LOOK_S", 40.0)
+    problem = tmp_path / "1_hostile.py"
+    problem.write_text(f"import torch\n{line}\n" + BASE.read_text().replace("import torch\n", "", 1))
+    with pytest.raises(UserError) as caught:
+        import_problem(str(problem), out=tmp_path / "made")
+    assert "\n" not in str(caught.value) and HOSTILE[line] in str(caught.value)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1_hostile.py"]
+
+
+def test_what_is_no_problem_is_told_in_one_line(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.py"
+    empty.write_text("x = 1\n")
+    with pytest.raises(UserError, match="defines no Model, get_inputs"):
+        read(str(empty))
+    with pytest.raises(UserError, match="--inputs"):
+        read(f"{BASE}:Model")
+    with pytest.raises(UserError, match="defines no `block`"):
+        read(f"{BASE}:block", f"{BASE}:get_inputs")
+    with pytest.raises(UserError, match="no problem is recognised"):
+        read(str(tmp_path))
+    with pytest.raises(UserError, match="no such file"):
+        read(str(tmp_path / "absent.py"))
+    broken = tmp_path / "broken.py"
+    broken.write_text("def f(:\n")
+    with pytest.raises(UserError, match="cannot be read"):
+        read(str(broken))
+
+
+def test_formats_are_recognised_by_their_files() -> None:
+    assert [read(str(DATA / name)).format for name in (BASE.name, "scaled", "shifted")] == [
+        "KernelBench", "SOL-ExecBench", "GPU MODE",
+    ]  # fmt: skip
+    assert read(str(DATA / "product.json")).format == "FlashInfer Trace"
+
+
+def test_a_type_without_an_element_type_is_named(tmp_path: Path) -> None:
+    raw = json.loads((DATA / "scaled" / "definition.json").read_text())
+    raw["inputs"]["x"]["dtype"] = "float8_e4m3fn"
+    (tmp_path / "definition.json").write_text(json.dumps(raw))
+    with pytest.raises(UserError, match="float8_e4m3fn"):
+        read(str(tmp_path))
+
+
+def test_names_and_operator_folders_are_left_as_they_are() -> None:
+    assert operator_of("softmax") == "softmax"
+    assert operator_of("operators/activation/relu") == "operators/activation/relu"
