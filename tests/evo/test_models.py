@@ -110,7 +110,7 @@ def test_an_answered_call_survives_kill_9_and_is_not_paid_again(tmp_path: Path) 
 
 
 def test_the_price_of_calls_is_the_same_after_a_resume(tmp_path: Path) -> None:
-    """What is left for the last call of a budget decides what a search asks, interrupted or not."""
+    """The rest of a budget decides alike on the last call, whether a search was interrupted or not."""
     live, again = Spending(), Spending()
 
     async def work() -> None:
