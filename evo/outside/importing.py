@@ -41,7 +41,7 @@ def import_problem(source: str, *, inputs: str = "", name: str = "", out: Path |
     found = look(problem)
     try:
         return folder, folders.write(problem, found, folder, name)
-    except (OperatorError, ExpressionError, KeyError, TypeError) as error:
+    except (OperatorError, ExpressionError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(
             f"{source}: what a look at it found is no operator: {' '.join(str(error).split())[:200]}"
         ) from None

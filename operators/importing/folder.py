@@ -12,7 +12,7 @@ from operators.errors import OperatorError, UserError
 from operators.expression import parse
 from operators.files import read_text
 from operators.identity import digest
-from operators.importing.graph import Graph, checked, write_graph
+from operators.importing.graph import Graph, check_name, checked, write_graph
 from operators.importing.kernels import generate
 from operators.importing.readers import Source
 
@@ -59,6 +59,8 @@ def inputs(rng, device, {arguments}):
 def write(source: Source, found: Mapping[str, Any], folder: Path, name: str) -> list[str]:
     """Write the operator, and return the lines of its note. Raises UserError where the folder is there already."""
     graph = checked(found["graph"], str(source.origin))
+    for each in (*found["dims"], *found["derived"], *(size for sizes in _sizes(found) for size in sizes)):
+        check_name(each)
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
@@ -88,6 +90,11 @@ def write(source: Source, found: Mapping[str, Any], folder: Path, name: str) -> 
         )
     _put(folder / NOTE, _note(source, name, lines, found))
     return lines
+
+
+def _sizes(found: Mapping[str, Any]) -> list[Mapping[str, int]]:
+    """All that workloads and hidden shapes are told by."""
+    return [*found["workloads"], found["cpu"] or {}, *(shape["dims"] or {} for shape in found["hidden"])]
 
 
 def holds(folder: Path, source: Source) -> bool:

@@ -26,6 +26,7 @@ import math
 import operator as arithmetic
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from keyword import iskeyword
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,8 @@ def _check(graph: Graph) -> None:
     if len(graph.nodes) > MAX_NODES or sum(len(c.values) for c in graph.constants) > MAX_CONSTANT:
         raise ValueError(f"at most {MAX_NODES} nodes, and {MAX_CONSTANT} numbers in constants, are allowed")
     counts: dict[str, int] = {}
+    for name in (*graph.dims, *(result.name for result in graph.outputs)):
+        check_name(name)
     every: list[GraphScalar | GraphTensor] = [*graph.scalars, *graph.inputs, *graph.constants]
     for named in every:
         _name(named.name, counts)
@@ -191,9 +194,14 @@ def _check(graph: Graph) -> None:
         _reference({"ref": result.ref, "index": result.index}, counts, f"output {result.name}")
 
 
-def _name(name: str, counts: dict[str, int], outputs: int = 1) -> None:
-    if not name.isidentifier() or not name.isascii():
+def check_name(name: str) -> None:
+    """Raise ValueError for what cannot stand in Python, C++ and TOML as a name: text of a stranger gets no further."""
+    if not name.isidentifier() or not name.isascii() or iskeyword(name):
         raise ValueError(f"{quote(name)} is no name; letters, digits and `_` are allowed")
+
+
+def _name(name: str, counts: dict[str, int], outputs: int = 1) -> None:
+    check_name(name)
     if name in counts:
         raise ValueError(f"two values are named {quote(name)}")
     counts[name] = outputs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -131,3 +132,23 @@ def test_a_type_without_an_element_type_is_named(tmp_path: Path) -> None:
 def test_names_and_operator_folders_are_left_as_they_are() -> None:
     assert operator_of("softmax") == "softmax"
     assert operator_of("operators/activation/relu") == "operators/activation/relu"
+
+
+@pytest.mark.parametrize("place", ["dims", "derived", "hidden"])
+def test_no_name_that_a_look_brings_back_gets_into_code(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that looks runs a stranger's code, which may write any result it likes."""
+    hostile = "n=print('run')"
+    graph = {"dims": ["n"], "inputs": [{"name": "x", "shape": ["n"], "dtype": "T"}], "nodes": [], "outputs": []}
+    found: dict[str, Any] = {"graph": graph, "dims": {"n": 4}, "derived": {}, "workloads": [], "cpu": {}, "hidden": []}
+    if place == "dims":
+        graph["dims"] = [hostile]
+    elif place == "derived":
+        found["derived"] = {hostile: "n"}
+    else:
+        found["hidden"] = [{"source": "small", "dims": {hostile: 1}}]
+    monkeypatch.setattr("evo.outside.importing.look", lambda _: found)
+    with pytest.raises(UserError, match="is no name"):
+        import_problem(str(BASE), out=tmp_path / "made")
+    assert not (tmp_path / "made").exists()
