@@ -239,7 +239,8 @@ def _timed(
     found = [point["certain"] for point in points if point["certain"]]
     top = max([1.0, *found])
     found += [min(step[name], 1.5 * top) for step in steps for name in ("low", "speedup", "high") if step[name]]
-    low, high = min([1.0, *found]) / 1.03, max([1.0, *found]) * 1.05
+    low, high = min([1.0, *found]), max([1.0, *found])
+    low, high = low / 1.03, high * max((high / low) ** 0.08, 1.05)  # above the highest there is room for its label
     y = {
         "type": "quantitative", "title": "certain speedup over naive",
         "scale": {"type": "log", "domain": [low, high], "nice": False}, "axis": TIMES,
