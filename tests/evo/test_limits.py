@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -17,6 +19,7 @@ from evo.workers.jobs import Confirm, Found, Job, Screen
 from evo.workers.pool import RunningJob
 from evo.workers.testing import InlinePool
 from fitness.evaluation import Evaluation
+from fitness.judging import levels
 from fitness.judging.base import Anchor, Fitness
 from fitness.testing import ScriptedFitness
 from operators.definition.spec import Task
@@ -35,7 +38,6 @@ class Slow(ScriptedFitness):
     def __init__(self, clock: list[float], *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._clock = clock
-        self._confirmed = clock[0] > 0.0  # in an earlier session
 
     def screen(self, kernel: Kernel, anchor: Anchor, *, race: bool) -> Evaluation:
         self._clock[0] += VERDICT_S
@@ -43,12 +45,10 @@ class Slow(ScriptedFitness):
         return replace(found, stage_ms={"verify": 500.0, "time": 500.0})
 
     def full(self, kernel: Kernel, anchor: Anchor) -> Evaluation:
-        found = super().full(kernel, anchor)
-        uncertain = 10.0 if self._confirmed else 0.0
-        return replace(found, stage_ms={}, log_ratio_se=uncertain)
+        return replace(super().full(kernel, anchor), stage_ms={})
 
     def confirm(self, kernel: Kernel) -> Evaluation:
-        self._confirmed = True
+        levels.NEW_BEST = math.inf
         self._clock[0] += 4.0
         stage_ms = {"confirm": 4000.0, "audit": 3000.0}  # of which the audit is a part
         return replace(super().confirm(kernel), stage_ms=stage_ms)
@@ -61,7 +61,8 @@ def timed(folder: Path, made: RunConfig, clock: list[float], *, judges: int = 1,
         task: Slow(clock, task, Kernel(o.name, "cpu", o.ancestor("naive", "cpu").read_text()))
         for o, task in made.tasks()
     }
-    with Store(folder, create=create) as store:
+    promise = levels.NEW_BEST if clock[0] == 0.0 else math.inf  # in an earlier session there was a first one
+    with Store(folder, create=create) as store, patch.object(levels, "NEW_BEST", promise):
 
         async def session() -> str:
             pool = InlinePool(fitness)

@@ -193,7 +193,7 @@ def test_of_several_runs_each_is_answered_as_if_it_were_alone(one: Path, two: Pa
         if not known.needs_several:
             alone = rounded(asked(one, name))
             together = rounded([row for row in asked([one, two], name) if row.pop("run") == "one"])
-            assert alone, name
+            assert alone or name == "noise", name  # the story's ratios have no errors
             assert sorted(together, key=str) == sorted(alone, key=str), name
 
 
