@@ -3,7 +3,7 @@
 const POLL_MS = 2000;
 const SOON_MS = 250; // while there is nothing to read yet
 const bar = document.querySelector(".live");
-const [line, age, pause] = [".told", ".age", "button"].map((name) => bar.querySelector(name));
+const [told, age, pause] = [".told", ".age", "button"].map((name) => bar.querySelector(name));
 const plain = (text) => text.replace(/\d[\d.,]*/g, "N").trim(); // figures change, what is told about does not
 const label = (each) => {
   const name = "summary, caption, figcaption, h2, h3";
@@ -160,10 +160,14 @@ const renew = async () => {
 
 // --- the bar ---------------------------------------------------------------------------------------------------------
 
+const span = (seconds) => {
+  if (seconds < 120) return `${Math.round(seconds)} s`;
+  return seconds < 7200 ? `${Math.round(seconds / 60)} min` : `${(seconds / 3600).toFixed(1)} h`;
+};
 const say = (is, words, more) => {
   bar.hidden = false;
   bar.dataset.is = is;
-  if (line.textContent !== words) line.textContent = words; // it is read aloud when it changes
+  if (told.textContent !== words) told.textContent = words; // it is read aloud when it changes
   age.textContent = more;
 };
 const aged = () => (shownSince === null ? "" : `as of ${span((performance.now() - shownSince) / 1000)} ago`);
