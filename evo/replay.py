@@ -379,9 +379,12 @@ class _ToolAnswers:
 COMPARED = {
     "request": "replay.request", "individual": "replay.individual", "proposal": "replay.proposals",
     "verdict": "replay.verdict", "individual of the lineage": "replay.lineage", "answer": "replay.answer",
-    "use of a tool": "replay.use", "best kernel": "replay.best",
+    "use of a tool": "replay.use",
 }  # fmt: skip
-"""Queries of which two equal runs give the same rows, by the word for one row."""
+"""Queries of which two equal runs give the same rows, by the word for one row.
+
+Fitted speedups are none of them: they follow from the verdicts, and a run that was stopped owes its last fit.
+"""
 
 
 def compare(folder: Path, other: Path) -> ReplayResult:

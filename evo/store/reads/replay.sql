@@ -52,6 +52,3 @@ select request_id, role, model, cache_key, answer, tool_calls_json, cost_usd fro
 -- [use]
 select request_id, number, tool, arguments_json, kernel_id, failed, text, evaluations, seconds
 from tool_calls order by all
-
--- [best]
-select task, kernel_id, level, log_speedup from best order by task
