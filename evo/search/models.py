@@ -262,7 +262,7 @@ class Arrivals:
             "source": guest.source, "values": dict(guest.values), "author": guest.author or "unknown",
             "note": guest.note,
         }  # fmt: skip
-        number = -1 - len(state.guests)
+        number = -1 - state.invited
         request = Request(state.task, number, Kind.GUEST.value, parents, 0, params, kind=Kind.GUEST)
         (invited,), rows = self._history.invite([request])
         return invited, rows

@@ -68,6 +68,8 @@ class TaskState:
     """Facts that prompts may tell."""
     verdicts: dict[str, str] = field(default_factory=dict)
     """By kernel id, the evaluation that the strategy was told of; of several the first one that is no duplicate's."""
+    judged: set[str] = field(default_factory=set)
+    """Kernels that have a verdict, those that are about to be told among them."""
     seen: Seen = field(init=False)
     """Profiles of its kernels."""
     begun: bool = False
@@ -82,7 +84,9 @@ class TaskState:
     fastest_by: str = ""
     """The mutator that made it, or what kind of request it came with."""
     guests: set[str] = field(default_factory=set)
-    """Ids of kernels that came from outside as guests."""
+    """Ids of kernels that came from outside as guests, and have a verdict or will."""
+    invited: int = 0
+    """Number of requests for guests."""
     confirmed: set[str] = field(default_factory=set)
     """Kernels that a confirmation looked at."""
     confirm_s: float = 0.0
