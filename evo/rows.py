@@ -190,7 +190,7 @@ def placed(rows: Rows, *, generation: int, is_new: bool, is_verdict: bool) -> Ro
     """Return the rows of one request with their place in the lineage: its proposal, and its evaluations, least severe
     first.
 
-    `is_new`: no request told before had its kernel in its task; `is_verdict`: none had a verdict on it, and this one has.
+    `is_new`: no request told before had its kernel in its task; `is_verdict`: none had a verdict on it, and this has.
     """
     (proposal,) = rows["proposals"]
     judged = rows.get("evaluations", [])
