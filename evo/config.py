@@ -218,7 +218,7 @@ class RunConfig(BaseModel):
 
     @property
     def renews(self) -> bool:
-        """Whether a question to the outside that nobody took is asked anew once much faster kernels are known.
+        """Whether a question to the outside that is not taken is asked anew once much faster kernels are known.
 
         That is for strategies that ask about fast kernels; what a comparison's cell asks stays as it is.
         """
