@@ -71,8 +71,8 @@ class ReadMachine(Arguments):
 
 
 class NextQuestion(Arguments):
-    """Take a question that the search asks and that no other agent has taken: its id and the whole prompt. It is yours to
-    answer with `submit`, `attempt` or `answer`; you may as well leave it and hand in what you like."""
+    """Take a question that the search asks and that no other agent has taken: its id and the whole prompt. It is yours
+    to answer with `submit`, `attempt` or `answer`; you may as well leave it and hand in what you like."""
 
     skip: Annotated[int, Field(ge=0, le=10_000, description="leave out so many, from the oldest on")] = 0
 
@@ -121,8 +121,8 @@ class Sql(Arguments):
 
 
 OWN: Mapping[str, type[Arguments]] = {
-    "status": Status, "machine": ReadMachine, "next_question": NextQuestion, "answer": GiveAnswer, "attempt": WholeAttempt,
-    "submit": HandIn, "verdict": ReadVerdict, "judge": JudgeDraft, "sql": Sql,
+    "status": Status, "machine": ReadMachine, "next_question": NextQuestion, "answer": GiveAnswer,
+    "attempt": WholeAttempt, "submit": HandIn, "verdict": ReadVerdict, "judge": JudgeDraft, "sql": Sql,
 }  # fmt: skip
 
 
