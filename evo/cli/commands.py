@@ -145,9 +145,9 @@ def run(
     seed: Annotated[
         int | None, typer.Option(help="Everything random in the search comes from here. Default: 0.")
     ] = None,
-    workers: Annotated[int | None, typer.Option(help="Evaluation workers. Default: by the machine.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Evaluation workers. Default: by the machine.")] = None,
     threads: Annotated[
-        int | None, typer.Option(help="Cores that a kernel on the cpu target runs on. Default: by the machine.")
+        int | None, typer.Option(min=1, help="Cores that a kernel on the cpu target runs on. Default: by the machine.")
     ] = None,
     set_: Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Any setting; repeatable.")] = [],  # noqa: B006
     config: Annotated[Path | None, typer.Option(help="TOML file with the same settings. Default: none.")] = None,
