@@ -294,7 +294,10 @@ def best(
                 f"--export writes one kernel; choose with --task among {', '.join(k['task'] for k in kernels)}"
             )
         try:
-            export.write_text(with_defaults(kernels[0]["source"], kernels[0]["values"]), encoding="utf-8")
+            text = with_defaults(kernels[0]["source"], kernels[0]["values"])
+            if export.exists() and export.read_bytes() != text.encode():
+                raise UserError(f"--export {export}: another file is there; name a new one")
+            export.write_text(text, encoding="utf-8")
         except OSError as error:
             raise UserError(f"--export {export}: cannot be written: {error.strerror}; name a file") from None
         print(f"{kernels[0]['task']}: {kernels[0]['kernel_id'][:12]} written to {export}", file=sys.stderr)

@@ -250,10 +250,11 @@ class Studio:
         checked = await self._bench.use("check", {"kernel": built.kernel.id})
         if checked.failed:
             return checked
-        handed = await self._submit(HandIn(kernel=built.kernel.id, change=wanted.change, question=wanted.question))
+        key = wanted.question and await asyncio.to_thread(self._key_or_none, wanted.question)
+        handed = await self._submit(HandIn(kernel=built.kernel.id, change=wanted.change, question=key))
         if handed.failed:
             return handed
-        end = await self._verdict(ReadVerdict(of=built.kernel.id, wait_s=wanted.wait_s))
+        end = await self._verdict(ReadVerdict(of=key or built.kernel.id, wait_s=wanted.wait_s))
         return replace(end, text="\n".join((checked.text, end.text)))
 
     async def _judge(self, wanted: JudgeDraft) -> Result:
