@@ -153,6 +153,8 @@ def ui(
     runs: Runs = RUNS,
 ) -> None:
     """Serve a run's report as a page that keeps up with the search, to this machine's browsers; Ctrl-C ends it."""
+    from threading import Thread
+
     from evo.charts.drawing import check_drawing
     from evo.folders import find_run
     from evo.report.ui.server import Maker, Watched, is_loopback, server
@@ -174,6 +176,8 @@ def ui(
                 )
             print(f"run {folder} is shown at {address} (Ctrl-C ends it)", flush=True)
             watched.look()
+            # The process of the other pages, and what draws in it, take two seconds to start: not those of a reader.
+            Thread(target=watched.other, args=("/models",), daemon=True).start()
             if open_:
                 import webbrowser
 
