@@ -18,6 +18,7 @@ from operators.importing.readers import Source
 
 NOTE = "IMPORTED.md"
 ORIGIN = "origin"
+CALL = "call.json"
 MOST_COST = 440
 """Characters of the formula of operations."""
 CUDA = ("fp32", "bf16", "fp16")
@@ -83,6 +84,7 @@ def write(source: Source, found: Mapping[str, Any], folder: Path, name: str) -> 
     (folder / ORIGIN).mkdir()
     for file, text in source.files.items():
         _put(folder / ORIGIN / file, text)
+    _put(folder / ORIGIN / CALL, json.dumps(_call(source, found), indent=1) + "\n")
     lines = [*source.notes, *found["notes"], *missing]
     if found["constant"]:
         lines.insert(
@@ -90,6 +92,14 @@ def write(source: Source, found: Mapping[str, Any], folder: Path, name: str) -> 
         )
     _put(folder / NOTE, _note(source, name, lines, found))
     return lines
+
+
+def _call(source: Source, found: Mapping[str, Any]) -> dict[str, Any]:
+    """The way from the arguments and results of the problem to the operator's tensors."""
+    outputs = [tensor["name"] for tensor in found["inputs"] if tensor.get("bool")]
+    inputs = {t["name"]: [t["origin"], *t["path"]] for t in found["inputs"] if t["role"] == "in"}
+    call = {"format": source.format, "inputs": inputs, "returned": found["returned"], "bool": outputs, **source.call}
+    return call | {"workloads": list(zip(found["workloads"], source.call.get("workloads", ()), strict=False))}
 
 
 def _sizes(found: Mapping[str, Any]) -> list[Mapping[str, int]]:

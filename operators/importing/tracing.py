@@ -162,6 +162,8 @@ class Leaves:
         self.names: list[str] = []
         self.tensors: list[torch.Tensor] = []
         self.origins: list[str] = []
+        self.paths: list[list[Any]] = []
+        """Where each is found: the name in its module, or the argument's number and the keys within it."""
         if self.module is not None:
             for each in self.module.modules():
                 if isinstance(each, nn.modules.dropout._DropoutNd):
@@ -180,8 +182,9 @@ class Leaves:
                 self.places.append(index)
                 first = getattr(path[0], "idx", 0)
                 parts = [names[first] if first < len(names) else f"x{first}"]
-                parts += [str(getattr(key, "key", getattr(key, "idx", key))) for key in path[1:]]
-                self.names.append("_".join(parts))
+                keys = [getattr(key, "key", getattr(key, "idx", str(key))) for key in path[1:]]
+                self.names.append("_".join([*parts, *map(str, keys)]))
+                self.paths.append([first, *keys])
                 self.tensors.append(leaf)
                 self.origins.append("input")
 
@@ -190,6 +193,7 @@ class Leaves:
             self.names.append(name)
             self.tensors.append(tensor)
             self.origins.append(origin)
+            self.paths.append([name])
 
     def __call__(self, *tensors: torch.Tensor) -> Any:
         """Call with these tensors in the places of the leaves."""
@@ -536,6 +540,7 @@ def look(problem: Problem) -> dict[str, Any]:
         "hidden": hidden,
         "cpu": cpu or hidden[-1]["dims"],
         "inputs": made.described(symbolic, seen),
+        "returned": made.returned,
         "flops": written(made, made.flops, trials),
         "terms": next(iter(written(made, made.terms, trials)), "1"),
         "dtype": made.dtype,
