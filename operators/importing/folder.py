@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -98,7 +99,9 @@ def _call(source: Source, found: Mapping[str, Any]) -> dict[str, Any]:
     """The way from the arguments and results of the problem to the operator's tensors."""
     outputs = [tensor["name"] for tensor in found["inputs"] if tensor.get("bool")]
     inputs = {t["name"]: [t["origin"], *t["path"]] for t in found["inputs"] if t["role"] == "in"}
-    call = {"format": source.format, "inputs": inputs, "returned": found["returned"], "bool": outputs, **source.call}
+    level = source.origin.resolve().parent.name
+    named = f"{source.format} {level}" if re.fullmatch(r"level\d+", level) else source.format
+    call = {"format": source.format, "set": named, "inputs": inputs, "returned": found["returned"], "bool": outputs, **source.call}
     return call | {"workloads": list(zip(found["workloads"], source.call.get("workloads", ()), strict=False))}
 
 
