@@ -172,11 +172,11 @@ def run(
     from evo.budget import parse_limits
     from evo.config import read_config
     from evo.folders import new_folder
-    from evo.outside.importing import operator_of
+    from evo.outside.importing import operators_of
     from evo.session import Session, invitations, put, start
     from operators.catalog import of_family
 
-    named = [*map(operator_of, operators), *(name for wanted in family for name in of_family(wanted))]
+    named = [*operators, *(name for wanted in family for name in of_family(wanted))]
     if not named and not config and not any(setting.partition("=")[0].strip() == "operators" for setting in set_):
         raise UserError("name an operator, such as `evo run softmax`, or a --family; `evo operators` lists them")
     changes: dict[str, Any] = {
@@ -185,7 +185,8 @@ def run(
         "budget": parse_limits(budget) or None, "seed": seed, "workers": workers,
         "threads": threads, "models": llm,
     }  # fmt: skip
-    resolved = read_config(config, changes, set_).resolved()
+    settings = read_config(config, changes, set_)
+    resolved = settings.model_copy(update={"operators": operators_of(settings.operators)}).resolved()
     guests = invitations(resolved, from_, login()) if from_ else []
     folder = new_folder(runs, resolved)
     put(folder, guests)

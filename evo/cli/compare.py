@@ -79,7 +79,10 @@ def compare(
     from evo.compare.running import prepare
     from evo.report.comparison.progress import ComparisonProgress
 
+    from evo.outside.importing import operators_of
+
     made = read_comparison(config, models=llm, settings=set_)
+    made = made.model_copy(update={"operators": operators_of(made.operators)})
     if report:
         from evo.report.comparison.report import check_report
 

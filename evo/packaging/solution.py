@@ -74,7 +74,9 @@ def _call(operator: Operator, wanted: str) -> dict[str, Any]:
     try:
         call: dict[str, Any] = json.loads(read_text(place))
     except (OSError, ValueError, RecursionError):
-        raise UserError(f"operator {operator.name} was not made by evo import, and has no format to be written in") from None
+        raise UserError(
+            f"operator {operator.name} was not made by evo import, and has no format to be written in"
+        ) from None
     if call["format"] != wanted:
         known = next((name for name, title in FORMATS.items() if title == call["format"]), None)
         said = f"say --as {known}" if known else "which has no format of solutions"
@@ -117,7 +119,9 @@ def _binding(source: Source, call: Mapping[str, Any], *, defined: bool) -> str:
             body.append(f'check("{tensor.name}", a_{tensor.name}, {_shape(tensor)});')
             body.append(f"const at::Tensor t_{tensor.name} = ready(a_{tensor.name}, {dtype});")
         else:
-            body.append(f"const at::Tensor t_{tensor.name} = at::empty({_shape(tensor)}, {first}.options().dtype({dtype}));")
+            body.append(
+                f"const at::Tensor t_{tensor.name} = at::empty({_shape(tensor)}, {first}.options().dtype({dtype}));"
+            )
     body.append(f"const {source.name}::Dims dims{{{', '.join(f'd_{name}' for name in source.dims)}}};")
     arrays = ", ".join(f"static_cast<{source.pointer(t)}>(t_{t.name}.data_ptr())" for t in operator.tensors)
     body.append(f"const {source.name}::Tensors tensors{{{arrays}}};")
@@ -127,7 +131,9 @@ def _binding(source: Source, call: Mapping[str, Any], *, defined: bool) -> str:
         body += [f"if (!t_{name}.is_same(a_{name})) a_{name}.copy_(t_{name});" for name in outputs]
     else:
         body.append(f"return {{{', '.join(f't_{name}' for name in outputs)}}};")
-    parameters = ", ".join(_parameters(operator, call) if defined else [f"const at::Tensor& a_{t.name}" for t in operator.inputs])
+    parameters = ", ".join(
+        _parameters(operator, call) if defined else [f"const at::Tensor& a_{t.name}" for t in operator.inputs]
+    )
     name, returned = ("run", "void") if defined else ("compute", "std::vector<at::Tensor>")
     symbols = list(source.symbols)
     order = ", ".join(str(symbols.index(kernel)) for kernel in source.params) if source.cuda else ""
@@ -252,7 +258,12 @@ def _parameters(operator: Operator, call: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _solution(
-    subject: Subject, wanted: str, call: Mapping[str, Any], sources: Mapping[str, str], source: Source, made: CompiledCode
+    subject: Subject,
+    wanted: str,
+    call: Mapping[str, Any],
+    sources: Mapping[str, str],
+    source: Source,
+    made: CompiledCode,
 ) -> dict[str, Any]:
     """A solution.json. FlashInfer's builder takes no flags: there Python compiles; SOL-ExecBench compiles by itself."""
     cuda, files = source.cuda, dict(sources)

@@ -175,7 +175,13 @@ def document(tasks: Sequence[TaskScore], where: object, now: float) -> Document:
     shares = [column for p in FACTORS for column in _with_bounds(f"fast_{p:g}", f"fast_{p:g}", "{:.2f}".format)]
     means = [*_with_bounds("over torch", "over_torch", ratio), *_with_bounds("over naive", "over_naive", ratio)]
     sol = number("SOL score", "sol", "{:.2f}".format)
-    of_sets = [text("set", "set"), number("tasks", "tasks", str), number("confirmed", "confirmed", str), *shares, *means]
+    of_sets = [
+        text("set", "set"),
+        number("tasks", "tasks", str),
+        number("confirmed", "confirmed", str),
+        *shares,
+        *means,
+    ]
     of_tasks = [
         text("set", "set"), text("task", "task"), level(), number("time, us", "best_us", "{:.1f}".format), *means, sol,
         text("kernel", "kernel", code=True), text("run", "run"),

@@ -495,14 +495,18 @@ class _Moments:
         self.error = own + self.mean_error + self.deviation.abs() / 2
         self.variance = self.deviation.square().mean(along, True)
         self.variance_error = (2 * self.deviation.abs() * own).mean(along, True) + (grown + 1) * self.variance
-        self.variance_error += run.roundoff * self.mean_error.square()
+        # Of numbers that are nearly equal, errors are as large as deviations: their squares count.
+        self.variance_error += run.roundoff * (self.mean_error.square() + own.square().mean(along, True))
+        self.roundoff = run.roundoff
 
     def standardized(self, eps: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Deviations over their root, and that, each with its errors."""
+        """Deviations over their root, and that, each with its errors: at the least variance that there may be."""
         root = (self.variance + eps).rsqrt()
-        relative = self.variance_error / (2 * (self.variance + eps)) + ROOT_ULPS + 1
+        least = (self.variance - self.roundoff * self.variance_error).clamp(min=0) + eps
+        relative = (((self.variance + eps) / least).sqrt() - 1) / self.roundoff + ROOT_ULPS + 1
+        largest = root * (1 + self.roundoff * relative)
         return (
-            self.deviation * root, root * self.error + self.deviation.abs() * root * relative, root, root * relative
+            self.deviation * root, largest * self.error + self.deviation.abs() * root * relative, root, root * relative
         )  # fmt: skip
 
 

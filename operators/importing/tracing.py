@@ -43,6 +43,8 @@ TRACE_S = 20
 """Seconds that one attempt with symbols may take; after it fewer sizes are symbols."""
 MOST_ELEMENTS = 3_000_000
 """Elements of all values of a computation that is tried for real."""
+MOST_SMALL = 1 << 29
+"""Elements of all values in the workload set `small`: 4 GiB in fp64."""
 REAL_S = 20
 WIDEST = 1e4
 """Largest median of S, as a multiple of the largest result, for which analysed errors tell right from wrong."""
@@ -147,11 +149,18 @@ def plain_parameters() -> Iterator[None]:
 
 
 class Seedless(TorchFunctionMode):
-    """Leaves generators out of calls: symbols have no values to draw."""
+    """Leaves generators out of calls, as symbols have no values to draw, and makes shapes depend on no values."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call the function without its generator."""
-        return func(*args, **{name: each for name, each in (kwargs or {}).items() if name != "generator"})
+        kwargs = {name: each for name, each in (kwargs or {}).items() if name != "generator"}
+        return counted(*args, **kwargs) if func in (torch.bincount, torch.Tensor.bincount) else func(*args, **kwargs)
+
+
+def counted(x: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0) -> torch.Tensor:
+    """What torch.bincount returns of values below `minlength`; trials tell whether they are."""
+    weights = torch.ones_like(x, dtype=torch.int64) if weights is None else weights
+    return torch.zeros(minlength, dtype=weights.dtype, device=x.device).scatter_add(0, x.to(torch.int64), weights)
 
 
 class Leaves:
@@ -242,7 +251,7 @@ class Symbolic:
             self.symbols = {n: s for n, s in self.symbols.items() if isinstance(s, torch.SymInt)}
             held = torch.empty(list(self.symbols.values()))  # for the tracer to know every symbol
             tensors = self.leaves.tensors
-            with torch.no_grad():
+            with torch.no_grad(), Seedless():
                 function = functionalize(lambda _, *given: self.leaves(*given))
                 table: Any = core_aten_decompositions()
                 with plain_parameters():
@@ -456,19 +465,24 @@ class Trials:
 
     def smaller(self) -> dict[str, int] | None:
         """Sizes like the problem's own that a CPU computes in little time."""
+        fitting = (d for d in self._halved() if self.work(d) <= 3e7 and self.allows(d) and self.passes(d))
+        return next(fitting, None)
+
+    def small(self) -> dict[str, int] | None:
+        """Sizes like the problem's own whose values, the reference's in fp64 included, fit a card of 24 GB."""
+        return next((dims for dims in self._halved() if self.elements(dims) <= MOST_SMALL), None)
+
+    def _halved(self) -> Iterator[dict[str, int]]:
+        """The problem's own sizes, and ever smaller ones that its conditions allow: the largest is halved."""
         dims = dict(self.base)
         for _ in range(200):
-            if self.work(dims) <= 3e7 and self.allows(dims) and self.passes(dims):
-                return dims
+            yield dims
             order = sorted((dim for dim in dims if dims[dim] > 1), key=lambda dim: -dims[dim])
-            for dim in order:
-                lower = dims | {dim: max(1, dims[dim] // 2)}
-                if self.allows(lower, math.inf):
-                    dims = lower
-                    break
-            else:
-                return None
-        return None
+            lower = (dims | {dim: max(1, dims[dim] // 2)} for dim in order)
+            found = next((each for each in lower if self.allows(each, math.inf)), None)
+            if found is None:
+                return
+            dims = found
 
     def bound(self, dims: Mapping[str, int]) -> str:
         """`rounding` where running error analysis knows all operators and bounds their errors well."""
@@ -539,6 +553,7 @@ def look(problem: Problem) -> dict[str, Any]:
         "dims": trials.base,
         "hidden": hidden,
         "cpu": cpu or hidden[-1]["dims"],
+        "small": trials.small() or cpu or hidden[-1]["dims"],
         "inputs": made.described(symbolic, seen),
         "returned": made.returned,
         "flops": written(made, made.flops, trials),
