@@ -243,7 +243,7 @@ def _dims(operator: Operator) -> Iterator[tuple[str, str]]:
 
 
 def _parameters(operator: Operator, call: Mapping[str, Any]) -> Iterator[str]:
-    """The parameters of a definition's function: its inputs, numbers and what is not read included, then its outputs."""
+    """The parameters of a definition's function: all its inputs, what is not read included, then its outputs."""
     tensors = {path[1]: name for name, path in call["inputs"].items()}
     for position, _ in enumerate(call["arguments"]):
         yield f"const at::Tensor& a_{tensors[position]}" if position in tensors else "const py::object&"
@@ -265,7 +265,7 @@ def _solution(
     source: Source,
     made: CompiledCode,
 ) -> dict[str, Any]:
-    """A solution.json. FlashInfer's builder takes no flags: there Python compiles; SOL-ExecBench compiles by itself."""
+    """A solution.json. SOL-ExecBench compiles it; FlashInfer's builder takes no flags, so that Python compiles there."""
     cuda, files = source.cuda, dict(sources)
     if wanted == "sol":
         arch = str(made.more.get("arch", "")).removeprefix("sm_")
@@ -311,9 +311,8 @@ def _traces(subject: Subject, call: Mapping[str, Any]) -> Iterator[dict[str, Any
             "timestamp": str(verdict["judged_at"]), "correctness": correctness, "performance": performance,
             "log": f"judged by kernel-evo, level {verdict['level']}",
         }  # fmt: skip
-        yield {
-            "definition": call["definition"], "workload": workload, "solution": _name(subject), "evaluation": evaluation,
-        }  # fmt: skip
+        named = {"definition": call["definition"], "workload": workload, "solution": _name(subject)}
+        yield {**named, "evaluation": evaluation}
 
 
 def _name(subject: Subject) -> str:
