@@ -265,7 +265,7 @@ def _solution(
     source: Source,
     made: CompiledCode,
 ) -> dict[str, Any]:
-    """A solution.json. SOL-ExecBench compiles it; FlashInfer's builder takes no flags, so that Python compiles there."""
+    """A solution.json. SOL-ExecBench compiles it; FlashInfer takes no flags, so that Python compiles there."""
     cuda, files = source.cuda, dict(sources)
     if wanted == "sol":
         arch = str(made.more.get("arch", "")).removeprefix("sm_")
