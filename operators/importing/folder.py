@@ -87,10 +87,6 @@ def write(source: Source, found: Mapping[str, Any], folder: Path, name: str) -> 
         _put(folder / ORIGIN / file, text)
     _put(folder / ORIGIN / CALL, json.dumps(_call(source, found), indent=1) + "\n")
     lines = [*source.notes, *found["notes"], *missing]
-    if found["constant"]:
-        lines.insert(
-            0, "its results do not depend on its inputs, so that wrong kernels pass: it is no task to search on"
-        )
     _put(folder / NOTE, _note(source, name, lines, found))
     return lines
 

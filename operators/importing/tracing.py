@@ -46,6 +46,7 @@ MOST_ELEMENTS = 3_000_000
 MOST_SMALL = 1 << 29
 """Elements of all values in the workload set `small`: 4 GiB in fp64."""
 REAL_S = 20
+FLOATING = ("T", "ACC", "fp16", "bf16", "fp32", "fp64")
 WIDEST = 1e4
 """Largest median of S, as a multiple of the largest result, for which analysed errors tell right from wrong."""
 KINDS: Mapping[str, tuple[int, tuple[int, ...]]] = {
@@ -508,6 +509,19 @@ class Trials:
                     return "measured"
         return "rounding"
 
+    def telling(self, dims: Mapping[str, int]) -> float:
+        """A spread of inputs that results depend on. It raises Failed where there is none."""
+        for scale in (8.0, 64.0):
+            with foreign(REAL_S), torch.no_grad():
+                leaves, tensors, _ = real(self.problem, self.sizes(dims), 0)
+                values, found = self.made.values(leaves, tensors), []
+                for _ in range(2):
+                    drawn = {n: v.normal_(0, scale) if v.is_floating_point() else v for n, v in values.items()}
+                    found.append(evaluate(self.graph, drawn, self.made.environment(dims)))
+            if any(not torch.equal(y.nan_to_num(), found[1][name].nan_to_num()) for name, y in found[0].items()):
+                return scale
+        raise Failed("its results do not depend on its inputs, so that every wrong kernel would pass: it is no task")
+
     def work(self, dims: Mapping[str, int]) -> float:
         """Operations of a plain algorithm."""
         values = self.values(dims)
@@ -547,6 +561,15 @@ def look(problem: Problem) -> dict[str, Any]:
         raise Failed(f"its graph cannot be confirmed against its source: {reason}")
     cpu = trials.smaller()
     seen = {made.tensor_names.get(name, name): shown for name, shown in trials.shown.items()}
+    described = made.described(symbolic, seen)
+    if all(trials.constant):
+        scale = trials.telling(cpu or hidden[-1]["dims"])
+        for each in described:
+            if each["role"] == "in" and each["dtype"] in FLOATING:
+                each["distribution"] = f"normal(0, {scale:g})"
+        made.notes.append(
+            f"the source's own inputs all give one result: numbers are drawn from normal(0, {scale:g}) here"
+        )
     return {
         "graph": made.graph,
         "derived": made.derived,
@@ -554,13 +577,12 @@ def look(problem: Problem) -> dict[str, Any]:
         "hidden": hidden,
         "cpu": cpu or hidden[-1]["dims"],
         "small": trials.small() or cpu or hidden[-1]["dims"],
-        "inputs": made.described(symbolic, seen),
+        "inputs": described,
         "returned": made.returned,
         "flops": written(made, made.flops, trials),
         "terms": next(iter(written(made, made.terms, trials)), "1"),
         "dtype": made.dtype,
         "workloads": [made.workload(symbolic, sizes) for sizes in problem.workloads],
-        "constant": bool(trials.constant) and all(trials.constant),
         "bound": trials.bound(cpu or hidden[-1]["dims"]),
         "notes": [*made.notes, *problem.notes],
         "differences": trials.differences[:3],

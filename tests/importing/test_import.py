@@ -75,6 +75,22 @@ def test_a_gpu_mode_problem_is_read_without_a_gpu(tmp_path: Path) -> None:
     assert 4096 in [workload.dims["size"] for workload in operator.workload_set("published")]
 
 
+@pytest.mark.slow
+def test_inputs_that_all_give_one_result_are_spread_and_a_task_of_one_result_is_refused(tmp_path: Path) -> None:
+    """relu(x - 6) of numbers below 1 is zero, as a kernel that writes zeros is."""
+    problem = tmp_path / "1_low.py"
+    problem.write_text(
+        "import torch\n\n\ndef low(x):\n    return torch.relu(x - 6)\n\n\ndef make(n=40):\n    return torch.rand(n)\n"
+    )
+    folder, lines = import_problem(f"{problem}:low", inputs=f"{problem}:make", out=tmp_path / "low")
+    (x,) = load(str(folder)).inputs
+    assert x.distribution and (x.distribution.kind, x.distribution.b) == ("normal", 8)
+    assert any("normal(0, 8)" in line for line in lines)
+    problem.write_text(problem.read_text().replace("torch.relu(x - 6)", "(x - x).clamp(min=0)"))
+    with pytest.raises(UserError, match="do not depend on its inputs"):
+        import_problem(f"{problem}:low", inputs=f"{problem}:make", out=tmp_path / "same")
+
+
 HOSTILE = {
     "open('/etc/passwd').read()": "PermissionError",
     "import os; os.listdir('/root')": "PermissionError",
