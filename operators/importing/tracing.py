@@ -461,7 +461,10 @@ class Trials:
 
     def _raise_limit(self) -> None:
         """A problem whose constants are large cannot be tried small."""
-        least = self.elements(dict.fromkeys(self.base, 1)) if self.base else self.elements({})
+        try:
+            least = self.elements(dict.fromkeys(self.base, 1))
+        except (TypeError, ValueError, ZeroDivisionError):  # half of one is no size
+            return
         self.least = max(self.least, min(3 * least, 400_000_000))
 
     def smaller(self) -> dict[str, int] | None:
