@@ -175,7 +175,7 @@ using namespace evo_plan;
     "cuda": """#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
-#include <cuda_runtime.h>
+#include <cuda_runtime_api.h>
 
 #include <map>
 #include <mutex>
@@ -269,7 +269,7 @@ def _solution(
     cuda, files = source.cuda, dict(sources)
     if wanted == "sol":
         arch = str(made.more.get("arch", "")).removeprefix("sm_")
-        options = {"cflags": [] if cuda else CPU_FLAGS, "ld_flags": _linked(cuda=cuda)}
+        options: dict[str, Sequence[str]] = {"cflags": [] if cuda else CPU_FLAGS, "ld_flags": _linked(cuda=cuda)}
         options["cuda_cflags"] = [*CUDA_FLAGS, f"-gencode=arch=compute_{arch},code=sm_{arch}"] if cuda else []
         spec = {"languages": ["cuda_cpp"], "target_hardware": ["LOCAL"], "entry_point": f"{BINDING}::run"}
         spec |= {"binding": "torch", "compile_options": options}
@@ -379,9 +379,10 @@ def _model(operator: Operator, call: Mapping[str, Any]) -> str:
     names = [argument.arg for argument in (*forward.args.posonlyargs, *forward.args.args)]
 
     def argument(path: Sequence[Any]) -> str:
-        kind, first, *keys = path
+        kind, first, keys = path[0], path[1], path[2:]
         if kind == "input":
             return names[1 + first] + "".join(f"[{key!r}]" for key in keys)
+        first = str(first)
         plain = all(part.isidentifier() for part in first.split("."))
         return f"{names[0]}.{first}" if plain else f"{names[0]}.get_{kind}({first!r})"
 
