@@ -172,11 +172,11 @@ def run(
     from evo.budget import parse_limits
     from evo.config import read_config
     from evo.folders import new_folder
-    from evo.outside.importing import operator_of
+    from evo.outside.importing import operators_of
     from evo.session import Session, invitations, put, start
     from operators.catalog import of_family
 
-    named = [*map(operator_of, operators), *(name for wanted in family for name in of_family(wanted))]
+    named = [*operators, *(name for wanted in family for name in of_family(wanted))]
     if not named and not config and not any(setting.partition("=")[0].strip() == "operators" for setting in set_):
         raise UserError("name an operator, such as `evo run softmax`, or a --family; `evo operators` lists them")
     changes: dict[str, Any] = {
@@ -185,7 +185,8 @@ def run(
         "budget": parse_limits(budget) or None, "seed": seed, "workers": workers,
         "threads": threads, "models": llm,
     }  # fmt: skip
-    resolved = read_config(config, changes, set_).resolved()
+    settings = read_config(config, changes, set_)
+    resolved = settings.model_copy(update={"operators": operators_of(settings.operators)}).resolved()
     guests = invitations(resolved, from_, login()) if from_ else []
     folder = new_folder(runs, resolved)
     put(folder, guests)
@@ -270,6 +271,15 @@ def best(
         Path | None,
         typer.Option(metavar="DIR", help="Write it into this new folder, with all that it takes to use it elsewhere."),
     ] = None,
+    form: Annotated[
+        str,
+        typer.Option(
+            "--as",
+            metavar="FORMAT",
+            help="Write it as a solution of the imported task: kernelbench, flashinfer, sol or gpumode; into a folder "
+            "here, or that of --package.",
+        ),
+    ] = "",
     task: Annotated[str, typer.Option(help="Beginning of the task, such as softmax/fp32.")] = "",
     runs: Runs = RUNS,
     as_json: AsJson = False,
@@ -282,8 +292,8 @@ def best(
     from operators.plan.defaults import with_defaults
 
     opened = Run(find_run(runs, run))
-    if package:
-        _package(opened, package, task)
+    if package or form:
+        _package(opened, package, task, form)
         return
     kernels = [row for row in best_kernels(opened) if row["task"].startswith(task)]
     if not kernels:
@@ -462,11 +472,18 @@ def _show_best(kernels: Sequence[dict[str, Any]], known: Mapping[str, tuple[Stan
     show(best_table((k["task"], known[k["task"]][0], k["values"]) for k in kernels))
 
 
-def _package(run: Run, folder: Path, task: str) -> None:
+def _package(run: Run, folder: Path | None, task: str, form: str) -> None:
     from evo.packaging.package import from_run, write_package
+    from evo.packaging.solution import write_solution
 
     subject = from_run(run, task)
-    write_package(subject, folder)
+    if folder and not form:
+        write_package(subject, folder)
+    else:
+        folder = folder or Path(f"{subject.operator.name}-{form}")
+        traces = write_solution(subject, form, folder)
+        if traces == 0 and (folder / "solution.json").exists():
+            print("no traces.jsonl: the run timed none of the task's own workloads", file=sys.stderr)
     print(f"{subject.task}: {subject.kernel.id[:12]} written to {folder}", file=sys.stderr)
     if subject.verdict and subject.verdict["level"] != "confirmed":
         print(f"it is not confirmed: evo resume {run.folder} --confirm", file=sys.stderr)

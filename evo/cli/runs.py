@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -132,6 +133,36 @@ def report(
     if isinstance(where, list):
         raise UserError(f"{run} names several runs; write a report of each")
     print(write_report(where, out or Path(f"{where.stem}-report.html"), replace=force))
+
+
+@reports.command()
+def score(
+    names: Annotated[list[str], typer.Argument(metavar="RUN...", help="Runs, folders of runs, or patterns.")],
+    out: Annotated[Path | None, typer.Option(metavar="FILE.md", help="Write to this new file.")] = None,
+    runs: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Score runs by sets of tasks as each set's community does, beside our intervals: fast_p, means, SOL scores."""
+    from evo.api import Run
+    from evo.folders import find_runs
+    from evo.report.render import markdown
+    from evo.report.scoreboard import as_data, document, task_scores
+
+    folders = []
+    for name in names:
+        found = find_runs(runs, name)
+        folders += found if isinstance(found, list) else [found]
+    tasks = task_scores(Run(folder) for folder in dict.fromkeys(folders))
+    made = json_of(as_data(tasks)) + "\n" if as_json else markdown(document(tasks, ", ".join(names), time.time()))
+    if out is None:
+        print(made, end="")
+        return
+    try:
+        with out.open("x", encoding="utf-8") as file:
+            file.write(made)
+    except OSError as error:
+        raise UserError(f"--out {out}: cannot be written: {error.strerror}") from None
+    print(out)
 
 
 INTERRUPTED = 130

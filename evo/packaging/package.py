@@ -8,7 +8,7 @@ import platform
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -329,6 +329,14 @@ LICENSES = """// {operator}, kernel {id}, {origin}.
 
 def write_package(subject: Subject, folder: Path) -> None:
     """Write a package into a folder that is not there yet, or is empty. It raises UserError, and leaves nothing."""
+    write_folder(folder, lambda scratch: _files(subject, scratch, folder.absolute().name))
+
+
+def write_folder(folder: Path, files: Callable[[Path], Mapping[str, str | bytes]]) -> None:
+    """Write files by path into a folder that is not there yet, or is empty; they are made with a folder for compilers.
+
+    It raises UserError, and leaves nothing.
+    """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder}: is there already; name a folder that is not, nothing is overwritten")
     folder = folder.absolute()  # compilers are shut into folders of that name
@@ -338,7 +346,7 @@ def write_package(subject: Subject, folder: Path) -> None:
     except OSError as error:
         raise UserError(f"{folder}: cannot be made: {error.strerror}") from None
     try:
-        for path, content in _files(subject, scratch, folder.name).items():
+        for path, content in files(scratch).items():
             place = scratch / path
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(content.encode() if isinstance(content, str) else content)
@@ -352,10 +360,8 @@ def write_package(subject: Subject, folder: Path) -> None:
 
 def _files(subject: Subject, scratch: Path, name: str) -> dict[str, str | bytes]:
     operator, dtype, target = subject.operator, subject.task.dtype, subject.task.target
-    plan = parse_plan(subject.kernel.source, operator, target, name="kernel").for_dtype(dtype)
-    facts = H200 if target == "cuda" else plan_facts(1)
-    head = LICENSES.format(operator=operator.name, id=subject.kernel.id, origin=_harmless(subject.origin))
-    made = _cuda(subject, plan, head) if target == "cuda" else _cpu(subject, plan, head, scratch)
+    source, made, head = launcher(subject, scratch, identifier(name))
+    plan, facts = source.plan, H200 if target == "cuda" else plan_facts(1)
     module = LOADERS[target]
     files: dict[str, str | bytes] = dict(vendored(*_roots(module)))
     files |= made.files
@@ -368,8 +374,6 @@ def _files(subject: Subject, scratch: Path, name: str) -> dict[str, str | bytes]
     files["test_kernel.py"] = (CARRIED / "test_template.py").read_text(encoding="utf-8")
     stored = cases.cases(operator, plan, dtype, subject.kernel.values, facts)
     files["cases.npz"] = stored
-    settings = plan.settings(subject.kernel.values)
-    source = Source(identifier(name), operator, dtype, plan, settings, made.params, made.more.get("symbols", {}))
     files |= cpp_files(source, head, stored, made.cmake)
     for each in ("operator.toml", "reference.py"):
         files[f"operator/{each}"] = (operator.folder / each).read_text(encoding="utf-8")
@@ -388,9 +392,22 @@ def _files(subject: Subject, scratch: Path, name: str) -> dict[str, str | bytes]
     return files
 
 
+def launcher(subject: Subject, scratch: Path, name: str) -> tuple[Source, CompiledCode, str]:
+    """Return the parts of a C++ launcher whose namespace is `name`, the code that it launches, and every file's head.
+
+    It raises UserError for a kernel that does not compile here.
+    """
+    operator, dtype, target = subject.operator, subject.task.dtype, subject.task.target
+    plan = parse_plan(subject.kernel.source, operator, target, name="kernel").for_dtype(dtype)
+    head = LICENSES.format(operator=operator.name, id=subject.kernel.id, origin=_harmless(subject.origin))
+    made = _cuda(subject, plan, head) if target == "cuda" else _cpu(subject, plan, head, scratch)
+    settings = plan.settings(subject.kernel.values)
+    return Source(name, operator, dtype, plan, settings, made.params, made.more.get("symbols", {})), made, head
+
+
 @dataclass(frozen=True)
-class _Made:
-    """The code of a package, and what a loader must know to compile and call it."""
+class CompiledCode:
+    """The code of a kernel, and what a loader must know to compile and call it."""
 
     files: Mapping[str, str | bytes]
     params: Mapping[str, tuple[Param, ...]]
@@ -400,7 +417,7 @@ class _Made:
     """Values for CMakeLists.txt."""
 
 
-def _cuda(subject: Subject, plan: Plan, head: str) -> _Made:
+def _cuda(subject: Subject, plan: Plan, head: str) -> CompiledCode:
     from fitness.cuda.compile.build import ARCH, compile_cuda
     from fitness.cuda.compile.compiler import Compiler
     from fitness.cuda.compile.nvrtc import HEADERS, OPTIONS, CompileJob, include_folders
@@ -424,10 +441,10 @@ def _cuda(subject: Subject, plan: Plan, head: str) -> _Made:
     settings = {"options": [o for o in OPTIONS if "ptxas" not in o], "headers": HEADERS}
     more = {"nvrtc": settings, "arch": built.arch, "symbols": dict(built.lowered)}
     files: dict[str, str | bytes] = {"kernel.cu": unit, f"{FOLDER}/kernel.{built.arch}.cubin": compiled.cubin}
-    return _Made(files, built.params, more, {"ARCH": built.arch, "NVCC_OPTIONS": NVCC_OPTIONS})
+    return CompiledCode(files, built.params, more, {"ARCH": built.arch, "NVCC_OPTIONS": NVCC_OPTIONS})
 
 
-def _cpu(subject: Subject, plan: Plan, head: str, scratch: Path) -> _Made:
+def _cpu(subject: Subject, plan: Plan, head: str, scratch: Path) -> CompiledCode:
     kernel, operator, dtype = subject.kernel, subject.operator, subject.task.dtype
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
         built = cpu.build(kernel, plan, operator, dtype=dtype, folder=Path(folder), resolved="")
@@ -438,10 +455,10 @@ def _cpu(subject: Subject, plan: Plan, head: str, scratch: Path) -> _Made:
     settings = {"flags": list(cpu.FLAGS), "libraries": list(cpu.LIBRARIES)}
     params = {name: built.params[name] for name in built.launches}
     told = {"FLAGS": " ".join(cpu.FLAGS), "LIBRARIES": " ".join(cpu.LIBRARIES)}
-    return _Made({"kernel.cpp": head + unit}, params, {"gcc": settings}, told)
+    return CompiledCode({"kernel.cpp": head + unit}, params, {"gcc": settings}, told)
 
 
-def _plan(subject: Subject, plan: Plan, made: _Made) -> dict[str, Any]:
+def _plan(subject: Subject, plan: Plan, made: CompiledCode) -> dict[str, Any]:
     kernel, operator = subject.kernel, subject.operator
     return {
         "format": loading.FORMAT,
