@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from evo.cli.completion import kernel_ids
-from evo.cli.shared import RUNS, AsJson, RunName, Runs
+from evo.cli.shared import RUNS, AsJson, LogAs, Notices, RunName, Runs
 from evo.report.output import as_json as json_of
 from operators.errors import UserError
 
@@ -55,6 +55,41 @@ def attach(run: RunName = "last", runs: Runs = RUNS) -> None:
         watch(folder)
     except KeyboardInterrupt:
         print(f"run {folder} is left alone; look again with: evo attach {folder}", file=sys.stderr)
+
+
+@looks.command()
+def track(
+    run: RunName = "last",
+    to: Annotated[
+        list[str], typer.Option("--to", metavar="TRACKER", help="mlflow, wandb, trackio or otel; repeatable.")
+    ] = [],  # noqa: B006
+    notify: Notices = [],  # noqa: B006
+    log: LogAs = "",
+    beside_search: Annotated[bool, typer.Option("--beside-search", hidden=True)] = False,
+    runs: Runs = RUNS,
+) -> None:
+    """Tell trackers of a run until it ends, or of one that is over; the same is told by evo run --track."""
+    from evo.folders import find_run
+    from evo.track.follower import lower_priority
+    from evo.track.follower import track as follow
+    from evo.track.sinks import sinks
+
+    takers = sinks(to, notify, log)
+    if not takers:
+        raise UserError("name a tracker, such as --to mlflow, or say --notify or --log")
+    lower_priority()
+
+    def say(said: str) -> None:
+        print(f"evo: {said}", file=sys.stderr, flush=True)
+
+    folder = Path(run) if beside_search else find_run(runs, run)
+    if lacking := follow(folder, takers, beside=beside_search, say=say):
+        trackers = [name for name in lacking if name in to]
+        how = f"; for the rest: evo track {folder} --to {' --to '.join(trackers)}" if trackers else ""
+        say(f"{', '.join(lacking)} did not take everything{how}")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1 if lacking else 0)  # a client's thread that hangs is not waited for
 
 
 @looks.command()
