@@ -404,7 +404,9 @@ def _told(track: Sequence[str], notify: Sequence[str], log: str) -> list[str]:
     from evo.track.sinks import sinks
 
     sinks(track, notify, log)
-    words = [word for name, values in (("--to", track), ("--notify", notify)) for value in values for word in (name, value)]
+    words = [
+        word for name, values in (("--to", track), ("--notify", notify)) for value in values for word in (name, value)
+    ]
     return [*words, *(["--log", log] if log else [])]
 
 

@@ -169,6 +169,29 @@ def report(
     print(write_report(where, out or Path(f"{where.stem}-report.html"), replace=force))
 
 
+@reports.command()
+def card(
+    run: Annotated[
+        str, typer.Argument(metavar="RUN|COMPARISON", help="As for other commands; a comparison's folder or name.")
+    ] = "last",
+    runs: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Say in six fields what a run or a comparison may claim: evaluation, rival, what ships, budget, hardware, versions."""
+    from evo.api import Run
+    from evo.compare.cells import CONFIG, folder_of
+    from evo.folders import find_run
+    from evo.report.card import comparison_card, run_card
+
+    compared = [place for place in (Path(run), folder_of(runs, run), runs / run) if (place / CONFIG).is_file()]
+    fields = comparison_card(compared[0]) if compared else run_card(Run(find_run(runs, run)))
+    if as_json:
+        print(json_of(dict(fields)))
+        return
+    for name, said in fields:
+        print(f"{name:<11} {said}")
+
+
 INTERRUPTED = 130
 LOOPBACK = "127.0.0.1"
 uis = typer.Typer()

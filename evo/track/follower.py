@@ -139,7 +139,9 @@ def followed(folder: Path, words: Sequence[str], say: Say, linger_s: float = LIN
         try:
             process.wait(linger_s)
         except subprocess.TimeoutExpired:
-            say(f"process {process.pid} goes on for {DRAIN_S:.0f} s at most, since trackers have not taken everything yet")
+            say(
+                f"process {process.pid} goes on for {DRAIN_S:.0f} s at most, since trackers have not taken everything yet"
+            )
             process.returncode = 0  # it is left to itself, and says itself what is missing
 
 
