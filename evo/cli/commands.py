@@ -18,7 +18,7 @@ from evo.cli.export import packages, promotes
 from evo.cli.operators import machine, own, show_pages
 from evo.cli.outside import login, outside
 from evo.cli.runs import looks, reports, uis
-from evo.cli.shared import RUNS, AsJson, LogAs, Notices, RunName, Runs
+from evo.cli.shared import RUNS, AsJson, Hub, LogAs, Notices, RunName, Runs
 from evo.cli.sql import asks
 from evo.report.output import as_json as json_of
 from evo.report.output import raw, safe_streams
@@ -282,6 +282,7 @@ def best(
         Path | None,
         typer.Option(metavar="DIR", help="Write it into this new folder, with all that it takes to use it elsewhere."),
     ] = None,
+    hub: Hub = False,
     task: Annotated[str, typer.Option(help="Beginning of the task, such as softmax/fp32.")] = "",
     runs: Runs = RUNS,
     as_json: AsJson = False,
@@ -295,7 +296,7 @@ def best(
 
     opened = Run(find_run(runs, run))
     if package:
-        _package(opened, package, task)
+        _package(opened, package, task, hub=hub)
         return
     kernels = [row for row in best_kernels(opened) if row["task"].startswith(task)]
     if not kernels:
@@ -498,11 +499,11 @@ def _show_best(kernels: Sequence[dict[str, Any]], known: Mapping[str, tuple[Stan
     show(best_table((k["task"], known[k["task"]][0], k["values"]) for k in kernels))
 
 
-def _package(run: Run, folder: Path, task: str) -> None:
+def _package(run: Run, folder: Path, task: str, *, hub: bool) -> None:
     from evo.packaging.package import from_run, write_package
 
     subject = from_run(run, task)
-    write_package(subject, folder)
+    write_package(subject, folder, hub=hub)
     print(f"{subject.task}: {subject.kernel.id[:12]} written to {folder}", file=sys.stderr)
     if subject.verdict and subject.verdict["level"] != "confirmed":
         print(f"it is not confirmed: evo resume {run.folder} --confirm", file=sys.stderr)

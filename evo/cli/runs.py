@@ -177,7 +177,7 @@ def card(
     runs: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """Say in six fields what a run or a comparison may claim: evaluation, rival, what ships, budget, hardware, versions."""
+    """Say what a run or a comparison may claim: evaluation, rival, what ships, budget, hardware, versions."""
     from evo.api import Run
     from evo.compare.cells import CONFIG, folder_of
     from evo.folders import find_run

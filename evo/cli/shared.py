@@ -28,4 +28,5 @@ Notices = Annotated[
 LogAs = Annotated[
     str, typer.Option("--log", metavar="FORMAT", help="json: a line of JSON for each event on standard output.")
 ]
+Hub = Annotated[bool, typer.Option("--hub", help="Lay the package out as a repository of Hugging Face's kernels.")]
 RUNS = Path("runs")

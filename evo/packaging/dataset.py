@@ -111,38 +111,52 @@ def write_dataset(run: Run, out: Path) -> dict[str, int]:
     return counts
 
 
+CARD = """---
+pretty_name: kernel-evo run {name}
+language: [en, code]
+tags: [gpu-kernels, evolutionary-search, code]
+size_categories: [{size}]
+configs:
+{configs}
+---
+
+# Run {name} of kernel-evo
+
+Tasks: {tasks}. Engine {engine}, seed {seed}, begun {begun}.
+
+| file | rows | holds |
+|---|---|---|
+{parts}
+
+`kernels` and `prompts` join by `request_id`, `evaluations` and `timings` by `evaluation_id`, all else by `task` and
+`kernel_id`. Speedups are over the naive kernel, `exp(log_speedup)`; only level `confirmed` was repeated in fresh
+processes on new inputs, all other figures are the luckiest of many.
+
+## Measured on
+
+{machine}
+
+## What was taken out
+
+Keys and tokens, by their shapes and by the values of variables of the environment; home folders and the run's folder;
+addresses; names of the user, the machine and the people who answered. There stands `[secret]`, `[folder]`,
+`[address]`, `[name]` or `/home/user`. No program finds all: read before you publish. Choose a licence, too: kernels and
+answers belong to those who made them, and providers of models have terms.
+"""
+SIZES = {1_000: "n<1K", 10_000: "1K<n<10K", 100_000: "10K<n<100K", 1_000_000: "100K<n<1M"}
+"""By what a number of rows is below, its name on hubs."""
+
+
 def card(run: Run, counts: Mapping[str, int], scrub: Scrubber) -> str:
     """README.md, with the head that hubs of data sets read."""
-    row = run.row
+    row, total = run.row, sum(counts.values())
     host: dict[str, Any] = json.loads(row["host_json"])
-    total = sum(counts.values())
-    size = next(
-        (name for most, name in ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K")) if total < most),
-        "100K<n<1M",
-    )
-    head = [
-        "---",
-        f"pretty_name: kernel-evo run {scrub(run.id)}",
-        "language: [en, code]",
-        "tags: [gpu-kernels, evolutionary-search, code]",
-    ]
-    head += [f"size_categories: [{size}]", "configs:"]
-    for part, count in counts.items():
-        if count:  # a viewer refuses a file without rows
-            head += [f"  - config_name: {part}", f"    data_files: {part}.parquet"]
-    parts = [f"| `{part}.parquet` | {count} | {ABOUT[part]} |" for part, count in counts.items()]
-    machine = [f"- {name}: {scrub(str(value))}" for name, value in host.items()]
-    return "\n".join([
-        *head, "---", "", f"# Run {scrub(run.id)} of kernel-evo", "",
-        f"Tasks: {', '.join(run.tasks)}. Engine {row['engine_version']}, seed {row['seed']}, begun {row['created_at']:%Y-%m-%d}.", "",
-        "| file | rows | holds |", "|---|---|---|", *parts, "",
-        "`kernels` and `prompts` join by `request_id`, `evaluations` and `timings` by `evaluation_id`, all else by `task` and",
-        "`kernel_id`. Speedups are over the naive kernel, `exp(log_speedup)`; only level `confirmed` was repeated in fresh",
-        "processes on new inputs, all other figures are the luckiest of many.", "",
-        "## Measured on", "", *machine, "",
-        "## What was taken out", "",
-        "Keys and tokens by their shapes and by the values of this environment's variables, home folders, the run's folder,",
-        "addresses, names of the user, the machine and the people who answered: `[secret]`, `[folder]`, `[address]`, `[name]`,",
-        "`/home/user`. No program finds all: read before you publish. Choose a licence, too: kernels and answers belong to",
-        "those who made them, and models' providers have terms.", "",
-    ])  # fmt: skip
+    # A viewer refuses a file without rows.
+    configs = [f"  - config_name: {part}\n    data_files: {part}.parquet" for part, count in counts.items() if count]
+    return CARD.format(
+        name=scrub(run.id), size=next((name for most, name in SIZES.items() if total < most), "1M<n<10M"),
+        configs="\n".join(configs), tasks=", ".join(run.tasks), engine=row["engine_version"], seed=row["seed"],
+        begun=f"{row['created_at']:%Y-%m-%d}",
+        parts="\n".join(f"| `{part}.parquet` | {count} | {ABOUT[part]} |" for part, count in counts.items()),
+        machine="\n".join(f"- {name}: {scrub(str(value))}" for name, value in host.items()),
+    )  # fmt: skip

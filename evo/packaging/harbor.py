@@ -1,8 +1,8 @@
 """An operator as a task of Harbor: an agent writes a kernel in a container, and our verdict is its reward.
 
 The agent's container holds the engine, so that it can check drafts. The verifier works with a copy of its own, which
-comes with `tests/` when the agent is done: what the agent did to the first one decides nothing. Packages that the engine
-needs and the compiler are the container's, though; who does not trust the agent gives the verifier a fresh one.
+comes with `tests/` when the agent is done: what the agent did to the first one decides nothing. Packages that the
+engine needs and the compiler are the container's, though; who does not trust the agent gives the verifier a fresh one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ ENGINE = "kernel-evo.tar.gz"
 IMAGES = {"cpu": "python:3.12-slim", "cuda": "nvidia/cuda:13.0.1-devel-ubuntu24.04"}
 ENDINGS = {"cpu": "cpp", "cuda": "cu"}
 DOCKERFILE = """FROM {image}
-RUN apt-get update && apt-get install -y --no-install-recommends g++ make python3 python3-venv && rm -rf /var/lib/apt/lists/*
+RUN apt-get update && apt-get install -y --no-install-recommends g++ make python3 python3-venv \\
+    && rm -rf /var/lib/apt/lists/*
 COPY {engine} /opt/
 RUN mkdir /opt/kernel-evo && tar -xzf /opt/{engine} -C /opt/kernel-evo && python3 -m venv /opt/venv \\
     && cd /opt/kernel-evo && /opt/venv/bin/python -m pip install --no-cache-dir -c constraints.txt -e '.{extra}'
@@ -40,7 +41,7 @@ COPY kernel.{ending} naive.{ending} /app/
 COPY operator /app/operator
 """
 TEST = """#!/usr/bin/env bash
-# The reward: 0 for a kernel that is not right, else the lower end of the 95 % interval of its speedup over the naive one.
+# The reward: 0 for a kernel that is not right, else the lower end of the 95 % interval of its speedup.
 set -u
 mkdir -p /logs/verifier /tmp/verifier
 echo 0 > /logs/verifier/reward.txt
@@ -86,14 +87,14 @@ print(f"reward {{found:.6g}}")
 '''
 INSTRUCTION = """# Write a faster kernel for `{name}` ({dtype}, {target})
 
-Write the fastest right kernel that you can into `/app/kernel.{ending}`. It holds the naive kernel now, which also stands in
-`/app/naive.{ending}`. Check a draft as often as you like:
+Write the fastest right kernel that you can into `/app/kernel.{ending}`. It holds the naive kernel now, which also
+stands in `/app/naive.{ending}`. Check a draft as often as you like:
 
     evo evaluate /app/operator/{folder} /app/kernel.{ending} --target {target} --dtype {dtype}
 
-Your reward is the speedup over the naive kernel that is certain, the lower end of its 95 % interval, after the kernel was
-confirmed in fresh processes on new inputs; a kernel that is not right earns 0. The final check uses its own copies of the
-engine and of the operator. What a kernel file is, and what it is held to:
+Your reward is the speedup over the naive kernel that is certain, the lower end of its 95 % interval, after the kernel
+was confirmed in fresh processes on new inputs; a kernel that is not right earns 0. The final check uses its own copies
+of the engine and of the operator. Here is what a kernel file is, and what it is held to:
 
 {manual}
 """

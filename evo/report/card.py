@@ -23,8 +23,8 @@ Card = list[tuple[str, str]]
 """Fields and what is said in each, in their order."""
 PROTOCOL = (
     "hidden shapes and several families of inputs against an fp64 reference, a bound for each element and one for all; "
-    "times in pairs with the rival, interleaved, from cold caches; a best kernel is confirmed in fresh processes on new "
-    "inputs by an independent measurement, and only that is claimed"
+    "times in pairs with the rival, interleaved, from cold caches; a best kernel is confirmed in fresh processes on "
+    "new inputs by an independent measurement, and only that is claimed"
 )
 NAMED = 6
 """Tasks that are named; of more the number."""
@@ -85,9 +85,8 @@ def _ships(run: Run, sure: Sequence[TaskSummary]) -> str:
 def _budget(run: Run) -> str:
     (row,) = run.rows("health.use")
     said, costs = used(spent(row), limits(row)), model_costs(run)
-    models = [row["model"] for row in run.rows("card.models")]
     lost = f", {usd(costs.likely_lost_usd)} more likely lost" if costs and costs.likely_lost_usd else ""
-    return f"{said}{lost}; {f'models: {_names(models)}' if models else 'no language model'}"
+    return f"{said}{lost}; {_models(row['model'] for row in run.rows('card.models'))}"
 
 
 def _hardware(host: dict[str, Any]) -> str:
@@ -120,15 +119,20 @@ def comparison_card(folder: Path) -> Card:
     (kind, amount), *_ = made.budget.items()
     models = dict.fromkeys(model for arm in made.arms for model in made.models_of(arm))
     tested = ", ".join(made.tested) or "none: it describes, and concludes nothing"
+    size = ", ".join((
+        f"{_several(len(made.operators), 'operator')} ({_names(made.operators)})", _several(len(made.seeds), "seed"),
+        f"{len(done)} of {_several(len(cells), 'cell')} done",
+    ))  # fmt: skip
     return [
-        (
-            "Evaluation",
-            f"{_several(len(made.operators), 'operator')} ({_names(made.operators)}), {_several(len(made.seeds), 'seed')}, "
-            f"{len(done)} of {_several(len(cells), 'cell')} done: {PROTOCOL}; winners of all arms are judged anew, together",
-        ),
+        ("Evaluation", f"{size}: {PROTOCOL}; winners of all arms are judged anew, together"),
         ("Claim vs", f"the arm {made.reference_arm}, with verdicts of: {tested} (registered before it began)"),
-        ("Ships", "every cell as a run: kernels, verdicts, prompts (evo export); the comparison's report with its data"),
-        ("Budget", f"{amount:g} {kind} for each cell, alike in all arms; {f'models: {_names(models)}' if models else 'no language model'}"),
+        ("Ships", "every cell as a run: kernels, verdicts, prompts (evo export); the report with its data"),
+        ("Budget", f"{amount:g} {kind} for each cell, alike in all arms; {_models(models)}"),
         ("Hardware", "; ".join(dict.fromkeys(_hardware(host) for _, host in known)) or "none yet"),
         ("Versions", "; ".join(dict.fromkeys(_versions(row, host) for row, host in known)) or "none yet"),
-    ]  # fmt: skip
+    ]
+
+
+def _models(names: Iterable[str]) -> str:
+    known = list(names)
+    return f"models: {_names(known)}" if known else "no language model"

@@ -193,10 +193,11 @@ def _texts(tensor: Tensor) -> str:
 
 # --- arrays ---------------------------------------------------------------------------------------------------------
 
-_TORCH = {
+TORCH_TYPES = {
     "fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "int64": "int64", "int32": "int32",
     "int8": "int8", "uint8": "uint8",
 }  # fmt: skip
+"""Types of elements by the names that torch, numpy and CuPy have for them."""
 
 
 class Torch:
@@ -208,7 +209,7 @@ class Torch:
         import torch
 
         self._torch = torch
-        self._names = {getattr(torch, name): ours for ours, name in _TORCH.items()}
+        self._names = {getattr(torch, name): ours for ours, name in TORCH_TYPES.items()}
 
     def view(self, array: Any) -> ArrayView:
         """The properties of the array that the loader looks at."""
@@ -219,7 +220,7 @@ class Torch:
     def empty(self, shape: tuple[int, ...], dtype: str, device: int | str) -> Any:
         """A new array, in the order of the current stream."""
         place = device if isinstance(device, str) else f"cuda:{device}"
-        return self._torch.empty(shape, dtype=getattr(self._torch, _TORCH[dtype]), device=place)
+        return self._torch.empty(shape, dtype=getattr(self._torch, TORCH_TYPES[dtype]), device=place)
 
     def stream(self, device: int) -> int:
         """The current stream's handle."""
@@ -231,7 +232,7 @@ class _Numbers:
 
     def __init__(self, module: Any) -> None:
         self._module = module
-        self._names = {module.dtype(name).str: ours for ours, name in _TORCH.items() if ours != "bf16"}
+        self._names = {module.dtype(name).str: ours for ours, name in TORCH_TYPES.items() if ours != "bf16"}
 
     def _dtype(self, array: Any) -> str:
         return self._names.get(array.dtype.str, str(array.dtype))
@@ -253,7 +254,7 @@ class Numpy(_Numbers):
 
     def empty(self, shape: tuple[int, ...], dtype: str, device: int | str) -> Any:
         """A new array that begins on 64 bytes."""
-        kind = self._module.dtype(_TORCH[dtype])
+        kind = self._module.dtype(TORCH_TYPES[dtype])
         size = math.prod(shape) * kind.itemsize
         memory = self._module.empty(size + 64, dtype=self._module.uint8)
         begin = -memory.ctypes.data % 64
@@ -277,7 +278,7 @@ class Cupy(_Numbers):
     def empty(self, shape: tuple[int, ...], dtype: str, device: int | str) -> Any:
         """A new array of CuPy's pool, on the current stream."""
         with self._module.cuda.Device(device):
-            return self._module.empty(shape, dtype=_TORCH[dtype])
+            return self._module.empty(shape, dtype=TORCH_TYPES[dtype])
 
     def stream(self, device: int) -> int:
         """The current stream's handle."""
