@@ -1,7 +1,7 @@
 """The loop between a run's store and its sinks, in a process beside the search's: `evo track`.
 
-A search begins it and closes its standard input at the end; nothing else passes between them. Each sink has a thread and
-a file in the run's folder, which says how far it has come: a sink that is down is offered the rest later.
+A search begins it and closes its standard input at the end; nothing else passes between them. Each sink has a thread
+and a file in the run's folder, which says how far it has come: a sink that is down is offered the rest later.
 """
 
 from __future__ import annotations
@@ -139,9 +139,7 @@ def followed(folder: Path, words: Sequence[str], say: Say, linger_s: float = LIN
         try:
             process.wait(linger_s)
         except subprocess.TimeoutExpired:
-            say(
-                f"process {process.pid} goes on for {DRAIN_S:.0f} s at most, since trackers have not taken everything yet"
-            )
+            say(f"trackers have not taken everything yet: process {process.pid} goes on for {DRAIN_S:.0f} s at most")
             process.returncode = 0  # it is left to itself, and says itself what is missing
 
 

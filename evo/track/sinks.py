@@ -193,17 +193,19 @@ def _command(command: str, notice: Notice) -> None:
     )  # fmt: skip
 
 
+LINES = {"requests": "request", "calls": "call", "verdicts": "verdict"}
+"""By stream, the name of the event in its lines; those of `events` have their own."""
+
+
 class JsonLog:
     """A line of JSON on standard output for each event, verdict, call and finished request."""
 
     name = "log-json"
     period_s = 1.0
-    EVENTS = {"requests": "request", "calls": "call", "verdicts": "verdict"}
-    """By stream, the name of its lines' event; those of `events` have their own."""
 
     def take(self, news: News, memory: Memory) -> None:
         """See `Sink`."""
-        found = [(row, name) for stream, name in self.EVENTS.items() for row in news.rows[stream]]
+        found = [(row, name) for stream, name in LINES.items() for row in news.rows[stream]]
         found += [(row, "best") for row in news.bests]
         for row in news.rows["events"]:
             kept = {"task": row["task"], "created_at": row["created_at"], "detail": json.loads(row["detail_json"])}
