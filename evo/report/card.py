@@ -85,8 +85,9 @@ def _ships(run: Run, sure: Sequence[TaskSummary]) -> str:
 def _budget(run: Run) -> str:
     (row,) = run.rows("health.use")
     said, costs = used(spent(row), limits(row)), model_costs(run)
+    answered = _models(row["model"] for row in run.rows("card.models"))
     lost = f", {usd(costs.likely_lost_usd)} more likely lost" if costs and costs.likely_lost_usd else ""
-    return f"{said}{lost}; {_models(row['model'] for row in run.rows('card.models'))}"
+    return f"{said}{lost}; {answered}"
 
 
 def _hardware(host: dict[str, Any]) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 from evo.folders import began
 from evo.store import StoreError, has_writer
 from evo.track.news import look
-from evo.track.sinks import Sink, Unreached
+from evo.track.sinks import NewsSink, Unreached
 
 LINGER_S = 5.0
 """Seconds that a search waits at its end for those who follow it."""
@@ -34,7 +34,7 @@ BESIDE = "--beside-search"
 Say = Callable[[str], None]
 
 
-def follow(folder: Path, sink: Sink, over: threading.Event, say: Say, drain_s: float = DRAIN_S) -> bool:
+def follow(folder: Path, sink: NewsSink, over: threading.Event, say: Say, drain_s: float = DRAIN_S) -> bool:
     """Give a sink what is new until the session is over and it has the rest; whether it has it."""
     place = folder / f"track-{sink.name}.json"
     kept = _read(place)
@@ -86,7 +86,7 @@ def _write(place: Path, kept: dict[str, Any]) -> None:
         part.replace(place)
 
 
-def track(folder: Path, sinks: Sequence[Sink], *, beside: bool, say: Say, drain_s: float = DRAIN_S) -> list[str]:
+def track(folder: Path, sinks: Sequence[NewsSink], *, beside: bool, say: Say, drain_s: float = DRAIN_S) -> list[str]:
     """Follow a run until its session is over; the names of sinks that do not have everything.
 
     One that hangs is not waited for longer than `drain_s`. `beside`: the search closes this process's standard input
@@ -99,7 +99,7 @@ def track(folder: Path, sinks: Sequence[Sink], *, beside: bool, say: Say, drain_
             return []
     done: dict[str, bool] = {}
 
-    def serve(sink: Sink) -> None:
+    def serve(sink: NewsSink) -> None:
         done[sink.name] = follow(folder, sink, over, say, drain_s)
 
     threads = [threading.Thread(target=serve, args=(sink,), name=sink.name, daemon=True) for sink in sinks]

@@ -29,7 +29,7 @@ Seen = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Point:
+class NewsPoint:
     """Figures of one task at one moment."""
 
     seq: int
@@ -72,7 +72,7 @@ class News:
         )
 
     @property
-    def points(self) -> list[Point]:
+    def points(self) -> list[NewsPoint]:
         """Figures over time, in the order of their steps."""
         found = [_point(row, FIGURES, "") for row in self.rows["points"]]
         return found + [_point(row, CONFIRMED, "confirmed_") for row in self.bests]
@@ -84,9 +84,9 @@ def _flat(prefix: str, value: Any) -> list[tuple[str, Any]]:
     return [(prefix.removesuffix("."), value)]
 
 
-def _point(row: Row, names: tuple[str, ...], prefix: str) -> Point:
+def _point(row: Row, names: tuple[str, ...], prefix: str) -> NewsPoint:
     figures = {f"{prefix}{name}": float(row[name]) for name in names if row[name] is not None}
-    return Point(int(row["place"]), row["created_at"].timestamp(), row["task"], figures)
+    return NewsPoint(int(row["place"]), row["created_at"].timestamp(), row["task"], figures)
 
 
 def look(folder: Path, seen: Seen, *, has_ended: bool) -> tuple[News, Seen]:

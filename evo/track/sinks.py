@@ -33,7 +33,7 @@ class Unreached(Exception):
     """A sink did not take its news: these are kept, and offered again."""
 
 
-class Sink(Protocol):
+class NewsSink(Protocol):
     """Anything that takes news. It may take as long as it likes, and may be given the same news twice."""
 
     name: str
@@ -76,9 +76,9 @@ STALLS, FAILURES = ("stalled", "restart"), ("failed", "task_failed", "model_out"
 """Kinds of events that notices tell."""
 
 
-def sinks(trackers: Sequence[str], notify: Sequence[str], log: str) -> list[Sink]:
+def sinks(trackers: Sequence[str], notify: Sequence[str], log: str) -> list[NewsSink]:
     """The sinks of these names. It raises UserError for one that there is not, or whose package is not installed."""
-    found: list[Sink] = []
+    found: list[NewsSink] = []
     for name in dict.fromkeys(trackers):
         if name not in TRACKERS:
             raise UserError(f"--track {unknown('tracker', name, TRACKERS)}")
@@ -155,7 +155,7 @@ class Notify:
         self.name = f"notify-{hashlib.sha256(target.encode()).hexdigest()[:8]}"
 
     def take(self, news: News, memory: Memory) -> None:
-        """See `Sink`; what cannot be delivered is said, and dropped."""
+        """See `NewsSink`; what cannot be delivered is said, and dropped."""
         send = _post if self._target.startswith(("http://", "https://")) else _command
         for notice in notices(news):
             for left in reversed(range(TRIES)):
@@ -204,7 +204,7 @@ class JsonLog:
     period_s = 1.0
 
     def take(self, news: News, memory: Memory) -> None:
-        """See `Sink`."""
+        """See `NewsSink`."""
         found = [(row, name) for stream, name in LINES.items() for row in news.rows[stream]]
         found += [(row, "best") for row in news.bests]
         for row in news.rows["events"]:

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from evo.api import Row
-from evo.track.news import News, Point, artifacts
+from evo.track.news import News, NewsPoint, artifacts
 from evo.track.sinks import Memory, Unreached, reaching
 
 PROJECT = "kernel-evo"
@@ -34,7 +34,7 @@ class Mlflow:
     period_s = 10.0
 
     def take(self, news: News, memory: Memory) -> None:
-        """See `evo.track.sinks.Sink`."""
+        """See `evo.track.sinks.NewsSink`."""
         with reaching():
             from mlflow.entities import Metric, Param
 
@@ -95,7 +95,7 @@ class Wandb:
     _begun: Any = None
 
     def take(self, news: News, memory: Memory) -> None:
-        """See `evo.track.sinks.Sink`."""
+        """See `evo.track.sinks.NewsSink`."""
         with reaching():
             self._begun = self._begun or self._begin(news)
             for seq, figures in _by_step(news.points):
@@ -139,7 +139,7 @@ def _slug(name: str) -> str:
     return re.sub(r"[^\w\-.]", "-", name)
 
 
-def _by_step(points: list[Point]) -> Iterator[tuple[int, dict[str, float]]]:
+def _by_step(points: list[NewsPoint]) -> Iterator[tuple[int, dict[str, float]]]:
     """Figures by step, with their task's name before their own."""
     for point in points:
         yield point.seq, {f"{point.task}/{name}": value for name, value in point.figures.items()}
@@ -156,7 +156,7 @@ class Otel:
     period_s = 10.0
 
     def take(self, news: News, memory: Memory) -> None:
-        """See `evo.track.sinks.Sink`."""
+        """See `evo.track.sinks.NewsSink`."""
         with reaching():
             self._send_spans([*self._spans(news)])
             if os.environ.get("OTEL_METRICS_EXPORTER") != "none":
