@@ -2,8 +2,8 @@
 
     python -m tests.bench.launches FOLDER [--operator softmax] [--kernel champions/h200] [--target cuda]
 
-The tensor is small, so that little but the way to the kernel is timed. On a GPU calls are timed as they are enqueued, and
-a CUDA graph of the operator is replayed as the floor; what each replays is compared with torch's own result first.
+The tensor is small, so that little but the way to the kernel is timed. On a GPU calls are timed as they are enqueued,
+and a CUDA graph of the operator is replayed as the floor; each result is compared with torch's own first.
 """
 
 from __future__ import annotations

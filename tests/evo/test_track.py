@@ -1,4 +1,4 @@
-"""Trackers, notices and the log of JSON lines: what they are told of a run, and that one which is down costs nothing."""
+"""Trackers, notices and the log of JSON lines: what they are told of a run; one that is down costs nothing."""
 
 from __future__ import annotations
 

@@ -27,7 +27,8 @@ assert torch.allclose(op(turned), torch.softmax(turned, 1), atol=1e-6), "what is
 namespace, _, name = op.name.partition("::")
 found = getattr(getattr(torch.ops, namespace), name)
 torch.library.opcheck(found.default, (x,))
-torch.library.opcheck(found.default, (torch.randn(3, 5, requires_grad=True),), test_utils=("test_schema", "test_faketensor"))
+wanted = torch.randn(3, 5, requires_grad=True)
+torch.library.opcheck(found.default, (wanted,), test_utils=("test_schema", "test_faketensor"))
 
 compiled = torch.compile(lambda x: op(x + 1) * 2, backend="aot_eager", fullgraph=True)
 for shape in ((7, 33), (4, 65)):

@@ -16,7 +16,8 @@ from evo.packaging.runtime.loading import ALIGNMENT, TORCH_TYPES, CallError, Pac
 
 KEYS = {"cpu": "CPU", "cuda": "CUDA"}
 """By target, where torch dispatches to."""
-_registered: dict[str, TorchOp] = {}
+REGISTRY = "_kernel_evo_operators"
+"""Name in torch of the operators that are registered: each package that is loaded has a copy of this module."""
 
 
 class TorchOp:
@@ -121,7 +122,8 @@ def _ready(tensor: torch.Tensor) -> torch.Tensor:
 
 def registered(kernel: PackagedKernel) -> TorchOp:
     """The operator of this kernel, which a process registers once, from however many folders it is loaded."""
+    known: dict[str, TorchOp] = vars(torch).setdefault(REGISTRY, {})
     name = kernel.package.data["torch"]["namespace"]
-    if name not in _registered:
-        _registered[name] = TorchOp(kernel)
-    return _registered[name]
+    if name not in known:
+        known[name] = TorchOp(kernel)
+    return known[name]
