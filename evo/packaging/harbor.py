@@ -64,7 +64,7 @@ from pathlib import Path
 LOGS = Path(sys.argv[1] if len(sys.argv) > 1 else "/logs/verifier")
 KERNEL = Path(sys.argv[2] if len(sys.argv) > 2 else "/app/kernel.{ending}")
 OPERATOR = Path(__file__).parent / "operator" / "{folder}"
-COMMAND = [sys.executable, "-m", "evo.cli", "evaluate", str(OPERATOR), str(KERNEL), "--target", "{target}"]
+COMMAND = [sys.executable, "-P", "-m", "evo.cli", "evaluate", str(OPERATOR), str(KERNEL), "--target", "{target}"]
 
 
 def reward(levels):
@@ -171,7 +171,7 @@ def settings(operator: Operator, task: Task) -> str:
 
 
 def manual(operator: Operator, task: Task, naive: str) -> str:
-    """What a language model is told of an operator and its kernel files."""
+    """The words in which a language model is told of an operator and its kernel files."""
     kernel = Kernel(operator.name, task.target, naive)
     params = {"workload_set": DEFAULT_SETS[task.target]}
     request = Request(task, 0, "rewrite", (kernel.id,), 0, params)

@@ -1,4 +1,4 @@
-"""What a run told since the last look: rows of its store, in their order."""
+"""News of a run: the rows of its store since the last look, in their order."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _point(row: Row, names: tuple[str, ...], prefix: str) -> NewsPoint:
 
 
 def look(folder: Path, seen: Seen, *, has_ended: bool) -> tuple[News, Seen]:
-    """What is new, and what was seen then; `has_ended`: the session had before. It raises StoreError."""
+    """Return the news and what was seen with them; `has_ended`: the session had, before. It raises StoreError."""
     run = Run(folder)
     state, reason = state_of(run)
     with run:
