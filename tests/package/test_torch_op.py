@@ -120,3 +120,10 @@ def test_a_compiled_program_calls_it(place: Path) -> None:
     )
     done = alone(code, str(place))
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_a_build_for_cuda_names_the_gpu_that_its_cubin_is_for(tmp_path: Path) -> None:
+    write_package(from_file("softmax", "naive", target="cuda", dtype="bf16"), tmp_path / "hub", hub=True)
+    told = json.loads((tmp_path / "hub" / "build" / "torch-cuda" / "metadata.json").read_text())
+    assert told["backend"] == {"type": "cuda", "archs": ["9.0"]} and told["id"].startswith("softmax_bf16_cuda_")
