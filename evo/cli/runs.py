@@ -74,7 +74,7 @@ def track(
     from evo.track.follower import track as follow
     from evo.track.sinks import sinks
 
-    takers = sinks(to, notify, log)
+    takers, sys.stdout = sinks(to, notify, log), sys.stderr  # the log alone goes to standard output
     if not takers:
         raise UserError("name a tracker, such as --to mlflow, or say --notify or --log")
     lower_priority()
@@ -87,7 +87,6 @@ def track(
         trackers = [name for name in lacking if name in to]
         how = f"; for the rest: evo track {folder} --to {' --to '.join(trackers)}" if trackers else ""
         say(f"{', '.join(lacking)} did not take everything{how}")
-    sys.stdout.flush()
     sys.stderr.flush()
     os._exit(1 if lacking else 0)  # a client's thread that hangs is not waited for
 

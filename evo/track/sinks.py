@@ -203,6 +203,9 @@ class JsonLog:
     name = "log-json"
     period_s = 1.0
 
+    def __init__(self) -> None:
+        self._out = sys.stdout  # that of now: clients of trackers talk there, too, unless it is another one by then
+
     def take(self, news: News, memory: Memory) -> None:
         """See `NewsSink`."""
         found = [(row, name) for stream, name in LINES.items() for row in news.rows[stream]]
@@ -220,4 +223,4 @@ class JsonLog:
     def _print(self, news: News, name: str, row: Row) -> None:
         rest = {key: value for key, value in row.items() if key not in ("place", "created_at")}
         line = {"at": row["created_at"].astimezone(UTC).isoformat(), "event": name, "run": news.id, **rest}
-        print(as_json(line, indent=None), flush=True)
+        print(as_json(line, indent=None), file=self._out, flush=True)
