@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -78,6 +79,7 @@ def track(
     if not takers:
         raise UserError("name a tracker, such as --to mlflow, or say --notify or --log")
     lower_priority()
+    logging.disable()  # clients repeat at length what is said in a line below
 
     def say(said: str) -> None:
         print(f"evo: {said}", file=sys.stderr, flush=True)

@@ -352,3 +352,7 @@ class PackagedKernel:
         self.package = package
         self.inputs = tuple(tensor.name for tensor in package.operator.inputs)
         self.outputs = tuple(tensor.name for tensor in package.operator.outputs)
+
+    def __call__(self, *inputs: Any, out: Any = None, **dims: int) -> Any:
+        """Launch it, and return the outputs: one, or a tuple of them."""
+        raise NotImplementedError
