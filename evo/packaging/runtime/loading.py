@@ -60,6 +60,7 @@ class Package:
         self.dtype: str = data["dtype"]
         self.values: Mapping[str, int] = data["values"]
         self.params = {name: tuple(Param(*each) for each in params) for name, params in data["params"].items()}
+        self._dims: dict[tuple[object, ...], Mapping[str, int]] = {}
         self._resolved: dict[tuple[object, ...], ResolvedPlan] = {}
 
     @cached_property
@@ -77,8 +78,17 @@ class Package:
         """The type of a tensor's elements."""
         return resolve_dtype(tensor.dtype, self.dtype)
 
-    def dims(self, shapes: Mapping[str, Sequence[int]], given: Mapping[str, int]) -> dict[str, int]:
+    def dims(self, shapes: Mapping[str, Sequence[int]], given: Mapping[str, int]) -> Mapping[str, int]:
         """The dims that arrays of these shapes have, with those that are given. It raises CallError."""
+        key = (*((name, *shape) for name, shape in shapes.items()), *sorted(given.items()))
+        if key not in self._dims:
+            found = self._found_dims(shapes, given)
+            if len(self._dims) >= REMEMBERED:
+                self._dims.clear()
+            self._dims[key] = found
+        return self._dims[key]
+
+    def _found_dims(self, shapes: Mapping[str, Sequence[int]], given: Mapping[str, int]) -> dict[str, int]:
         operator = self.operator
         known = {*operator.dims, *operator.data_dims}
         if strange := given.keys() - known:

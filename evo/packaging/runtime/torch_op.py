@@ -80,7 +80,8 @@ class TorchOp:
 
     def _outputs(self, inputs: Sequence[torch.Tensor], dims: Mapping[str, int]) -> tuple[torch.Tensor, ...]:
         """New outputs of the right shapes, with nothing in them."""
-        shapes = {name: tuple(tensor.shape) for name, tensor in zip(self._kernel.inputs, inputs, strict=True)}
+        # Sizes that torch.compile would keep symbolic are fixed here: a program is compiled for each set of them.
+        shapes = {n: tuple(map(int, tensor.shape)) for n, tensor in zip(self._kernel.inputs, inputs, strict=True)}
         known = self._package.dims(shapes, {name: int(size) for name, size in dims.items()})
         return tuple(
             torch.empty(
