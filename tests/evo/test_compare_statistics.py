@@ -332,7 +332,7 @@ def test_loops_are_compared_with_the_search_by_models_alone_and_with_pure_sample
     made = read_comparison(path)
     reference, samples = made.arms[made.reference_arm], made.arms["best_of_n"]
     assert reference.strategy == "islands" and reference.tuning == samples.tuning == "none"
-    assert set(reference.settings["without"]) == {"transform", "tune", "recombine"}
+    assert set(reference.settings["without"]) == {"transform", "tune", "recombine", "route"}
     assert samples.settings.get("drafts", "none") == "none" == made.arms["refine"].settings.get("drafts", "none")
     assert all(made.arms[name].tuning == "none" for name in made.tested)
 
