@@ -71,7 +71,7 @@ def track(
 ) -> None:
     """Tell trackers of a run until it ends, or of one that is over; the same is told by evo run --track."""
     from evo.folders import find_run
-    from evo.track.follower import lower_priority
+    from evo.track.follower import DRAIN_S, lower_priority
     from evo.track.follower import track as follow
     from evo.track.sinks import sinks
 
@@ -85,7 +85,8 @@ def track(
         print(f"evo: {said}", file=sys.stderr, flush=True)
 
     folder = Path(run) if beside_search else find_run(runs, run)
-    if lacking := follow(folder, takers, beside=beside_search, say=say):
+    most_s = DRAIN_S if beside_search else None  # who asks by hand may wait
+    if lacking := follow(folder, takers, beside=beside_search, say=say, most_s=most_s):
         trackers = [name for name in lacking if name in to]
         how = f"; for the rest: evo track {folder} --to {' --to '.join(trackers)}" if trackers else ""
         say(f"{', '.join(lacking)} did not take everything{how}")

@@ -86,11 +86,19 @@ def _write(place: Path, kept: dict[str, Any]) -> None:
         part.replace(place)
 
 
-def track(folder: Path, sinks: Sequence[NewsSink], *, beside: bool, say: Say, drain_s: float = DRAIN_S) -> list[str]:
+def track(
+    folder: Path,
+    sinks: Sequence[NewsSink],
+    *,
+    beside: bool,
+    say: Say,
+    drain_s: float = DRAIN_S,
+    most_s: float | None = None,
+) -> list[str]:
     """Follow a run until its session is over; the names of sinks that do not have everything.
 
-    One that hangs is not waited for longer than `drain_s`. `beside`: the search closes this process's standard input
-    when it is over; else it is when no process writes the run.
+    One that is down then is tried for `drain_s`, one that hangs is left after `most_s`, if that is a limit. `beside`:
+    the search closes this process's standard input when it is over; else it is when no process writes the run.
     """
     over = threading.Event()
     threading.Thread(target=_until_over, args=(folder, over, beside), name="evo-track-end", daemon=True).start()
@@ -106,9 +114,9 @@ def track(folder: Path, sinks: Sequence[NewsSink], *, beside: bool, say: Say, dr
     for thread in threads:
         thread.start()
     over.wait()
-    last_s = time.monotonic() + drain_s
+    last_s = None if most_s is None else time.monotonic() + most_s
     for thread in threads:
-        thread.join(max(last_s - time.monotonic(), 0.0))
+        thread.join(None if last_s is None else max(last_s - time.monotonic(), 0.0))
     return [sink.name for sink in sinks if not done.get(sink.name)]
 
 

@@ -124,9 +124,9 @@ def test_a_tracker_that_hangs_is_left_behind_and_keeps_nothing_from_others(tmp_p
             if news.is_over:
                 release.set()
 
-    assert track(folder, [Hanging()], beside=False, say=silent, drain_s=0.1) == ["hanging"]
+    assert track(folder, [Hanging()], beside=False, say=silent, most_s=0.1) == ["hanging"]
     sink = Releasing()
-    assert track(folder, [Hanging(), sink], beside=False, say=silent, drain_s=600.0) == []
+    assert track(folder, [Hanging(), sink], beside=False, say=silent) == []
     assert sink.news[-1].is_over
     for thread in threading.enumerate():
         if thread.name == "hanging":
