@@ -226,7 +226,8 @@ class RunConfig(BaseModel):
 
         That is for strategies that ask about fast kernels; what a comparison's cell asks stays as it is.
         """
-        return self.cell is None and getattr(named_class("strategy", self.strategy, STRATEGIES), "renews", False)
+        made = named_class("strategy", self.strategy, STRATEGIES)
+        return self.cell is None and bool(getattr(made, "renews", False))
 
     @property
     def independent(self) -> bool:

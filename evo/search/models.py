@@ -91,8 +91,9 @@ class Models:
 
     async def withdraw(self, outdated: Tasks) -> None:
         """End the questions of these tasks that are not taken."""
-        for task in outdated & self.outside if self._own else ():
-            await self._own.outside.withdraw(task, WITHDRAWN)
+        if self._own:
+            for task in outdated & self.outside:
+                await self._own.outside.withdraw(task, WITHDRAWN)
 
     @property
     def idle(self) -> Tasks:
