@@ -45,7 +45,9 @@ app = typer.Typer(
 Models = Annotated[
     list[str],
     typer.Option(
-        "--llm", metavar="MODEL", help="Language model, as litellm names it, or outside; repeatable. Default: none."
+        "--llm",
+        metavar="MODEL",
+        help="Language model as litellm names it, cli/PROGRAM or outside; repeatable. Default: none.",
     ),
 ]
 Wait = Annotated[
