@@ -382,7 +382,7 @@ app.add_typer(own)
 
 
 def _detach(runs: Path, resumed: Path | None = None) -> None:
-    from evo.cli.detached import detach, how_to_follow
+    from evo.outside.detached import detach, how_to_follow
 
     print(how_to_follow(detach(sys.argv[1:], runs, resumed)))
 

@@ -125,7 +125,9 @@ def tell(
 
 @outside.command()
 def mcp(
-    run: RunName = "last",
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="Folder, id or its beginning. Default: `last`, if there is one.")
+    ] = "",
     task: Annotated[str, typer.Option(help="Beginning of the task, if the run has several.")] = "",
     author: Annotated[str, typer.Option(metavar="NAME", help="Who hands in. Default: your login's name.")] = "",
     go: Annotated[
@@ -137,14 +139,15 @@ def mcp(
     ] = 600.0,
     runs: Runs = RUNS,
 ) -> None:
-    """Serve a run to a coding agent, over MCP on standard input and output.
+    """Serve the runs to a coding agent, over MCP on standard input and output, with one of them open.
 
-    Its tools: status, next_question, answer, submit, verdict, sql, and those of a workbench, such as build and check.
+    Its tools list, open and begin runs and search their kernels; those of the open run are status, next_question,
+    answer, submit, verdict, sql, and those of a workbench, such as build and check.
     """
     import asyncio
 
     from evo.budget import parse_limits
-    from evo.folders import find_run
+    from evo.folders import find_run, last_run
 
     parse_limits(budget)
     words = [*(word for text in budget for word in ("--budget", text)), "--wait", f"{wait:g}"]
@@ -155,7 +158,9 @@ def mcp(
             raise
         install = "pip install -c constraints.txt -e '.[mcp]'"
         raise UserError(f"evo mcp needs the package mcp; in the project's folder: {install}") from None
-    asyncio.run(serve(find_run(runs, run), task=task, author=author or login(), search=words if go else None))
+    folder = find_run(runs, run) if run else last_run(runs)
+    search, is_named = words if go else None, bool(run or task)
+    asyncio.run(serve(runs, folder, task=task, author=author or login(), search=search, is_named=is_named))
 
 
 @outside.command()

@@ -17,7 +17,7 @@ from evo.search.calls import StoredCalls, interrupted_calls, restore_spending
 from evo.search.history import History
 from evo.search.task import Outstanding
 from evo.store.reads import rows_of
-from mutators.asking.answers import Answer, Invitation, LineError, only_kernel, only_task, told
+from mutators.asking.answers import NO_GUESTS, Answer, Invitation, LineError, only_kernel, only_task, told
 from mutators.asking.manual import first_question
 from mutators.base import Call, Client, Kind, Request
 from mutators.llm.client import LLM
@@ -253,6 +253,8 @@ class Arrivals:
 
     def _invite(self, guest: Invitation) -> tuple[Outstanding, Rows] | None:
         """The work for a guest, and the rows of its ask; None where it is there. It raises LineError."""
+        if self._spending.cell:
+            raise LineError(NO_GUESTS)
         state = self._history.states[only_task(guest.task, self._history.states)]
         parents = tuple(only_kernel(parent, state.generations, state.task) for parent in guest.parents)
         kernel = Kernel(state.operator.name, state.task.target, guest.source, guest.values)

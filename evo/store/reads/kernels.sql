@@ -76,3 +76,16 @@ group by kernel_id order by max(speedup) desc nulls last limit $most
 -- The best confirmed one of a task.
 select kernel_id from verdicts where task = $task and status = 'correct' and level = 'confirmed'
 order by log_speedup desc, duplicate_of is not null, kernel_id limit 1
+
+-- [sought]
+-- Correct kernels whose file or idea has a text, and whose file or build's facts have another; the surest gain first.
+select
+    i.task, i.kernel_id, i.description, i.mutator, i.author, v.level, v.flagged, v.speedup, v.speedup_low,
+    v.speedup_high, v.stands_at
+from individuals as i join verdicts as v using (task, kernel_id) join kernels as k using (kernel_id)
+left join evaluations as e using (evaluation_id)
+where
+    v.status = 'correct' and starts_with(i.task, $task) and v.speedup >= $least
+    and contains(lower(concat_ws(' ', k.source, i.description)), lower($text))
+    and contains(lower(concat_ws(' ', k.source, e.facts_json)), lower($instruction))
+order by v.stands_at desc nulls last limit $most
