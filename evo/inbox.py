@@ -59,7 +59,7 @@ class Inbox:
     def lines(file: Path) -> list[tuple[int, str]]:
         """Return the lines of a file with their numbers, from 1, but for empty ones. It raises OSError."""
         # It may be another one than was listed, or grow.
-        with open(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as opened:
+        with os.fdopen(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as opened:
             if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
                 raise OSError(errno.EINVAL, "it is no file")
             data = opened.read(MOST_FILE_BYTES + 1)

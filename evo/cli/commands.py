@@ -175,6 +175,7 @@ def run(
     from evo.config import read_config
     from evo.folders import new_folder
     from evo.outside.importing import operator_of
+    from evo.report.forecast import too_small
     from evo.session import Session, invitations, put, start
     from operators.catalog import of_family
 
@@ -189,6 +190,8 @@ def run(
     }  # fmt: skip
     resolved = read_config(config, changes, set_).resolved()
     guests = invitations(resolved, from_, login()) if from_ else []
+    if little := too_small(resolved, runs):
+        print(f"evo: {little}", file=sys.stderr)
     folder = new_folder(runs, resolved)
     put(folder, guests)
     print(f"run {folder}", file=sys.stderr)

@@ -13,7 +13,7 @@ import evo
 from evo.api import Ancestor, Row, Run, StoredKernel
 from evo.budget import parse_limits
 from evo.folders import DATABASE, find_run
-from evo.outside.detached import detach
+from evo.outside.detached import LOG, detach
 from evo.report.amounts import of_budget
 from evo.report.health import runs_in
 from evo.report.reference import listing, one
@@ -29,6 +29,8 @@ from operators.errors import UserError, unknown
 PAGES = Path(evo.__file__).parent / "docs"
 MOST_RUNS = 200
 """Runs that a search looks into, the newest first."""
+SAID = "evo: "
+"""Beginning of a line in which a search says what is to be known of it."""
 SHORT, MOST_IDEA = 12, 160
 """Digits of a kernel's id, and characters of what its author said of it, in a line."""
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][\w.\-]*$", max_length=120)]
@@ -209,7 +211,9 @@ class Shelf:
         begun = detach(words, self._folder)
         ends = " or ".join(wanted.budget)
         told = f"Run {begun.folder.name} goes on by itself (process {begun.process}) until {ends}."
-        return f"{told} {self._open_run(OpenRun(run=str(begun.folder)))}"
+        said = (begun.folder / LOG).read_text(encoding="utf-8", errors="replace").splitlines()
+        warned = "".join(f"\nBeforehand: {line.removeprefix(SAID)}" for line in said if line.startswith(SAID))
+        return f"{told} {self._open_run(OpenRun(run=str(begun.folder)))}{warned}"
 
     def _open_run(self, wanted: OpenRun) -> str:
         folder = find_run(self._folder, wanted.run)

@@ -125,7 +125,7 @@ class LLM:
         return call
 
     async def check(self, asked: int = 0) -> None:
-        """Raise UserError for what no call could overcome, without a call of a model.
+        """Raise UserError for what no call could overcome, without a call of a model; say which price is not known.
 
         That is a provider that litellm does not know, a key that is missing, a server of one's own that is not there,
         and limits as `check_limits` says. A server that answered before is only away.
@@ -140,6 +140,8 @@ class LLM:
                 _check_provider(litellm, model, self.settings.api_base)
         if not self.spending.calls:
             self.check_limits(asked)
+            for model in self.settings.asked:
+                self._price(litellm, model)  # one that is not known is said before anything is paid
         if self.settings.api_base and not self.calls.heard():
             await _check_server(self.settings.api_base)
 
@@ -332,8 +334,9 @@ class LLM:
         if model not in self._prices:
             price = self.settings.prices.get(model) or listed_price(litellm, model)
             self._prices[model] = price
-            if price is None and not is_program(model):
-                self._say(f"the price of {model} is not known and counts as 0; set llm.prices to have dollars counted")
+            if price is None:
+                counts = "counts as it tells, else as 0" if is_program(model) else "counts as 0"
+                self._say(f"the price of {model} is not known and {counts}; set llm.prices to have dollars counted")
         return self._prices[model]
 
     def _cost(self, litellm: ModuleType, model: str, price: Price | None, response: Any, usage: Usage) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import signal
@@ -166,10 +167,8 @@ def test_an_agent_begins_a_run_that_goes_on_by_itself(tmp_path: Path) -> None:
         while "finished" not in told(at, "runs"):
             time.sleep(0.5)
     finally:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(process, signal.SIGTERM)
-        except ProcessLookupError:
-            pass
 
 
 def test_a_run_whose_task_is_not_named_is_told_and_opened_with_its_task(run_folder: Path) -> None:
