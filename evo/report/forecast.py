@@ -1,4 +1,4 @@
-"""What a budget can reach, said before a run begins: by the pace of earlier runs here, else by the operators' sizes."""
+"""The reach of a budget, said before a run begins: by the pace of earlier runs here, else by the operators' sizes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Pace:
 
 
 def too_small(config: RunConfig, runs: Path) -> str:
-    """Return what a budget that is too small for its tasks will reach; empty where it is not, or nothing tells."""
+    """Return how far a budget that is too small for its tasks will reach; empty where it is not."""
     tasks = config.tasks()
     needed = {task: len(config.ancestor_names(operator, task)) + BEYOND_ANCESTORS for operator, task in tasks}
     wall_s, evaluations = (config.budget.get(kind, math.inf) for kind in ("wall_s", "evaluations"))

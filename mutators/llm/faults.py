@@ -18,7 +18,7 @@ _SETUP = frozenset({401, 402, 403, 404})
 _TRANSIENT = frozenset({408, 409, 425, 429})
 NO_CREDIT = re.compile(r"insufficient[_ ]quota|billing_hard_limit|credit balance", re.IGNORECASE)
 NO_LOGIN = re.compile(r"/login|not logged in|invalid api key|\b401\b|unauthori[sz]ed", re.IGNORECASE)
-"""Words by which programs say that nobody is known to them; providers have a status for it."""
+"""Words by which programs say that the account is not known; providers have a status for it."""
 
 
 @dataclass(frozen=True)
