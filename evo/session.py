@@ -29,8 +29,7 @@ from evo.store import Store, StoreError
 from evo.store.reads import rows_of
 from evo.strategies.base import Strategy
 from evo.version import engine_version
-from evo.workers.claims import Claims
-from evo.workers.local import LocalPool
+from evo.workers.local import Claims, LocalPool
 from evo.workers.pool import ClusterLost, SharedPool
 from evo.workers.worker import RunContext, WorkerSpec, gpu_specs, worker_cores
 from fitness.cpu import build as cpu

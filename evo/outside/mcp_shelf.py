@@ -150,7 +150,7 @@ def _examples(kind: type[Arguments]) -> Mapping[str, Any]:
     return {"examples": kind.model_json_schema()["examples"]}
 
 
-class Place(Protocol):
+class Toolbox(Protocol):
     """Tools of one task of a run: see `evo.outside.mcp_tools.Studio`."""
 
     tools: tuple[Tool, ...]
@@ -164,7 +164,7 @@ class Shelf:
     """The tools of this module, and those of the run that is open. A use never raises for what an agent did wrong."""
 
     def __init__(
-        self, runs: Path, opens: Callable[[Path, str], Place], tools: Sequence[Tool], place: Place | None = None
+        self, runs: Path, opens: Callable[[Path, str], Toolbox], tools: Sequence[Tool], place: Toolbox | None = None
     ) -> None:
         """`runs` holds the runs; `opens` gives the place at a task of one, whose tools are `tools`; it raises
         UserError."""

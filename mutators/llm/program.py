@@ -60,7 +60,7 @@ class NoAnswer(Exception):
 
 
 @dataclass(frozen=True)
-class Form:
+class Manner:
     """Use of a program: its arguments before those that the model's name has, and how its output is read."""
 
     arguments: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ async def ask(model: str, messages: Sequence[Message]) -> Said:
     if words is None:
         raise CallFailed(Fault(f"there is no program {model.removeprefix(PROGRAM)}", "setup", turned_away=True))
     name = Path(words[0]).name
-    form = FORMS.get(name, Form())
+    manner = MANNERS.get(name, Manner())
     with tempfile.TemporaryDirectory(prefix="kernel-evo-program-", ignore_cleanup_errors=True) as place:
         prompt, out, said, folder = (Path(place, each) for each in ("prompt", "output", "errors", "folder"))
         prompt.write_bytes(as_text(messages).encode(errors="replace"))
@@ -87,15 +87,15 @@ async def ask(model: str, messages: Sequence[Message]) -> Said:
         with prompt.open("rb") as reads, out.open("wb") as writes, said.open("wb") as errors:
             try:
                 process = subprocess.Popen(
-                    [words[0], *form.arguments, *words[1:]], stdin=reads, stdout=writes, stderr=errors,
-                    cwd=folder, env=_environment(name, form, str(folder)), start_new_session=True,
+                    [words[0], *manner.arguments, *words[1:]], stdin=reads, stdout=writes, stderr=errors,
+                    cwd=folder, env=_environment(name, manner, str(folder)), start_new_session=True,
                 )  # fmt: skip
             except OSError as error:
                 fault = Fault(f"{name} cannot be started: {error.strerror}", "setup", turned_away=True)
                 raise CallFailed(fault) from None
         await _ended(process, (out, said))
         texts = [file.read_text(encoding="utf-8", errors="replace") for file in (out, said)]
-    return _understood(form, name, process.returncode, *texts)
+    return _understood(manner, name, process.returncode, *texts)
 
 
 def check(model: str) -> None:
@@ -123,8 +123,8 @@ def _command(model: str) -> list[str] | None:
     return [str(Path(found).absolute()), *words[1:]] if found else None
 
 
-def _environment(name: str, form: Form, folder: str) -> dict[str, str]:
-    begins = (f"{re.sub('[^A-Z0-9]', '_', Path(name).stem.upper())}_", *form.variables)
+def _environment(name: str, manner: Manner, folder: str) -> dict[str, str]:
+    begins = (f"{re.sub('[^A-Z0-9]', '_', Path(name).stem.upper())}_", *manner.variables)
     kept = {k: value for k, value in os.environ.items() if PASSED_ON.fullmatch(k) or k.startswith(begins)}
     return kept | {"TMPDIR": folder, "PWD": folder}
 
@@ -147,11 +147,11 @@ async def _ended(process: subprocess.Popen[bytes], files: Sequence[Path]) -> Non
         raise CallFailed(Fault(f"the program wrote more than {MOST_BODY} bytes", "call", turned_away=False))
 
 
-def _understood(form: Form, name: str, code: int, out: str, said: str) -> Said:
+def _understood(manner: Manner, name: str, code: int, out: str, said: str) -> Said:
     """The answer in a program's output. It raises CallFailed."""
     told = ""
     try:
-        answer = (form.read or _plain)(out)
+        answer = (manner.read or _plain)(out)
         if not code and (answer.text.strip() or answer.status is CallStatus.REFUSED):
             return answer
     except NoAnswer as error:
@@ -219,13 +219,13 @@ def _dollars(told: Mapping[str, Any]) -> float | None:
 
 CLAUDE_ASKED = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 STATUSES = {"max_tokens": CallStatus.CUT, "refusal": CallStatus.REFUSED}
-FORMS: Mapping[str, Form] = {
-    "claude": Form(
+MANNERS: Mapping[str, Manner] = {
+    "claude": Manner(
         ("-p", "--output-format", "json", "--tools", "", "--strict-mcp-config", "--no-session-persistence"),
         _claude,
         ("ANTHROPIC_", "AWS_", "GOOGLE_", "CLOUD_ML_"),
     ),
-    "codex": Form(
+    "codex": Manner(
         ("exec", "--json", "--sandbox", "read-only", "--skip-git-repo-check", "--ephemeral"), _codex, ("OPENAI_",)
     ),
 }

@@ -13,7 +13,7 @@ from evo.config import RunConfig
 from evo.report.forecast import BEYOND_ANCESTORS, too_small
 from evo.session import run_row
 from evo.store import Store
-from evo.workers.claims import Claims
+from evo.workers.local import Claims
 from tests.evo.test_cli import evo
 
 AXPB = str(Path(__file__).parents[1] / "data" / "axpb")
@@ -83,7 +83,7 @@ def test_runs_on_one_gpu_know_of_each_other_until_they_end(tmp_path: Path) -> No
     dies = f"""
 import os
 from pathlib import Path
-from evo.workers.claims import Claims
+from evo.workers.local import Claims
 Claims(Path({str(tmp_path)!r})).take(["0"], "x")
 os._exit(9)
 """
