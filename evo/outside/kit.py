@@ -67,8 +67,9 @@ class Change:
     def diff(self) -> str:
         """Return it as a unified diff; empty where nothing changes."""
         old, new = ((text or "").splitlines(keepends=True) for text in (self.before, self.after))
-        names = (self.name if text is not None else "/dev/null" for text in (self.before, self.after))
-        return "".join(line if line.endswith("\n") else f"{line}\n" for line in unified_diff(old, new, *names))
+        first, second = (self.name if text is not None else "/dev/null" for text in (self.before, self.after))
+        lines = unified_diff(old, new, first, second)
+        return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
 
     def apply(self) -> None:
         """Write or remove the file; folders of the project that become empty go with it. It raises UserError."""
