@@ -323,7 +323,7 @@ def _named(kernel: StoredKernel) -> str:
 def _verdict(kernel: StoredKernel) -> str:
     lines = [f"{_named(kernel)}, over the naive kernel, with its 95 % interval"]
     if kernel.verdict:
-        lines += [f"{each.workload}: {time_us(each.candidate_us)}" for each in kernel.verdict.timings]
+        lines += [f"{each.workload}: {time_us(each.latency_us)}" for each in kernel.verdict.timings]
         lines += [untrusted(kernel.verdict.message)] if kernel.verdict.message else []
     return "\n".join(lines)
 

@@ -11,7 +11,7 @@ from evo.api import Run
 from evo.config import RunConfig
 from evo.folders import DATABASE
 from evo.report.amounts import duration
-from evo.report.health import settings
+from evo.report.health import settings, spent
 from fitness.profiling.roofline import traffic
 from operators.definition.spec import Operator, Task
 from operators.errors import OperatorError, UserError
@@ -72,7 +72,7 @@ def _pace(runs: Path, config: RunConfig, tasks: Sequence[tuple[Operator, Task]])
             continue
         alike = len(names & seen) / len(names | seen)
         if alike and (best is None or alike > best[0]):
-            best = alike, Pace(row["wall_s"] / row["evaluations"], f"as in run {file.parent.name}")
+            best = alike, Pace(spent(row)["wall_s"] / spent(row)["evaluations"], f"as in run {file.parent.name}")
     if best:
         return best[1]
     assumed = [BASE_S[config.target] + _gigabytes(config, *each) / GB_PER_S for each in tasks]
