@@ -16,7 +16,7 @@ import pytest
 
 from evo.api import Run
 from evo.outside.mcp_shelf import OWN, PAGES, Shelf
-from evo.outside.mcp_tools import of_a_run
+from evo.outside.mcp_tools import of_any_run
 from evo.workbench.tools import MOST_CHARACTERS, parsed
 from mutators.bench import Result, Tool
 from operators.errors import UserError
@@ -36,7 +36,7 @@ class Empty:
 
 
 def shelf(runs: Path) -> Shelf:
-    return Shelf(runs, Empty, of_a_run())
+    return Shelf(runs, Empty, of_any_run())
 
 
 def use(at: Shelf, name: str, **arguments: Any) -> Result:
@@ -176,7 +176,7 @@ def test_a_run_whose_task_is_not_named_is_told_and_opened_with_its_task(run_fold
             raise UserError("choose one with --task: this run has a/fp32/cpu, b/fp32/cpu")
         return Empty(folder, task)
 
-    at = Shelf(run_folder.parent, opens, of_a_run())
+    at = Shelf(run_folder.parent, opens, of_any_run())
     assert "none of its tasks is open" in told(at, "open_run", run="last")
     assert use(at, "status").failed
     told(at, "open_run", run="last", task="b")
