@@ -183,7 +183,7 @@ def run(
     from evo.config import read_config
     from evo.folders import new_folder
     from evo.outside.importing import operators_of
-    from evo.report.forecast import too_small
+    from evo.report.health import too_small
     from evo.session import Session, invitations, put, start
     from operators.catalog import of_family
 

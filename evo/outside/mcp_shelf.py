@@ -14,6 +14,7 @@ from evo.api import Ancestor, Row, Run, StoredKernel
 from evo.budget import parse_limits
 from evo.folders import DATABASE, find_run
 from evo.outside.detached import LOG, detach
+from evo.outside.kit import SKILL
 from evo.report.amounts import of_budget
 from evo.report.health import runs_in
 from evo.report.reference import listing, one
@@ -274,7 +275,7 @@ class Shelf:
     # --- pages ------------------------------------------------------------------------------------------------------
 
     def _pages(self, wanted: ReadPages) -> str:
-        pages = {file.stem: file for file in sorted(PAGES.glob("*.md"))}
+        pages = {file.stem: file for file in (*sorted(PAGES.glob("*.md")), SKILL)}
         if not wanted.page:
             texts = ((name, file.read_text(encoding="utf-8")) for name, file in pages.items())
             return "\n".join(f"{name}: {text.partition(chr(10))[0].lstrip('# ')}" for name, text in texts)

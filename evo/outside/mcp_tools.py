@@ -66,7 +66,7 @@ class Status(Arguments):
     task, and how many questions are open."""
 
 
-class Machine(Arguments):
+class ReadMachine(Arguments):
     """Read what is known of the machine that kernels are timed on: units, memories, rates that were measured."""
 
 
@@ -91,7 +91,7 @@ class HandIn(Submit):
     question: Annotated[str, Field(max_length=80, description="id of the question that it answers, if it does")] = ""
 
 
-class Attempt(BuildDraft):
+class AttemptAll(BuildDraft):
     """Do all at once with a kernel file: build it, check it, hand it in as `submit` does, and wait for its verdict.
     What fails on the way ends it, and nothing is handed in."""
 
@@ -121,7 +121,7 @@ class Sql(Arguments):
 
 
 OWN: Mapping[str, type[Arguments]] = {
-    "status": Status, "machine": Machine, "next_question": NextQuestion, "answer": GiveAnswer, "attempt": Attempt,
+    "status": Status, "machine": ReadMachine, "next_question": NextQuestion, "answer": GiveAnswer, "attempt": AttemptAll,
     "submit": HandIn, "verdict": ReadVerdict, "judge": JudgeDraft, "sql": Sql,
 }  # fmt: skip
 
@@ -205,7 +205,7 @@ class Studio:
         best = await self._rows("kernels.best_files", task=str(self.task))
         return Result("\n".join([*map(_best_line, best), question.to_text()]))
 
-    async def _machine(self, wanted: Machine) -> Result:
+    async def _machine(self, wanted: ReadMachine) -> Result:
         known = machine(self._config.device, self.task.dtype)
         facts = self._config.device.facts.items() if self._config.device else ()
         lines = [*known, *(f"{name} = {value}" for name, value in facts)]
@@ -251,7 +251,7 @@ class Studio:
         self._handed_in[kernel.id] = time.time()
         return await self._tell(json.loads(guest.to_line()), kernel.id)
 
-    async def _attempt(self, wanted: Attempt) -> Result:
+    async def _attempt(self, wanted: AttemptAll) -> Result:
         draft = {"source": wanted.source, "edits": wanted.edits, "base": wanted.base, "values": dict(wanted.values)}
         built = await self._bench.use("build", draft)
         if built.failed or built.kernel is None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from evo.config import RunConfig
-from evo.report.forecast import BEYOND_ANCESTORS, too_small
+from evo.report.health import BEYOND_ANCESTORS, too_small
 from evo.session import run_row
 from evo.store import Store
 from evo.workers.local import Claims
