@@ -121,8 +121,8 @@ class Sql(Arguments):
 
 
 OWN: Mapping[str, type[Arguments]] = {
-    "status": Status, "machine": ReadMachine, "next_question": NextQuestion, "answer": GiveAnswer, "attempt": AttemptAll,
-    "submit": HandIn, "verdict": ReadVerdict, "judge": JudgeDraft, "sql": Sql,
+    "status": Status, "machine": ReadMachine, "next_question": NextQuestion, "answer": GiveAnswer,
+    "attempt": AttemptAll, "submit": HandIn, "verdict": ReadVerdict, "judge": JudgeDraft, "sql": Sql,
 }  # fmt: skip
 
 
