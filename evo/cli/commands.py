@@ -151,9 +151,9 @@ def run(
     seed: Annotated[
         int | None, typer.Option(help="Everything random in the search comes from here. Default: 0.")
     ] = None,
-    workers: Annotated[int | None, typer.Option(help="Evaluation workers. Default: by the machine.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Evaluation workers. Default: by the machine.")] = None,
     threads: Annotated[
-        int | None, typer.Option(help="Cores that a kernel on the cpu target runs on. Default: by the machine.")
+        int | None, typer.Option(min=1, help="Cores that a kernel on the cpu target runs on. Default: by the machine.")
     ] = None,
     set_: Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Any setting; repeatable.")] = [],  # noqa: B006
     config: Annotated[Path | None, typer.Option(help="TOML file with the same settings. Default: none.")] = None,
@@ -322,7 +322,10 @@ def best(
                 f"--export writes one kernel; choose with --task among {', '.join(k['task'] for k in kernels)}"
             )
         try:
-            export.write_text(with_defaults(kernels[0]["source"], kernels[0]["values"]), encoding="utf-8")
+            text = with_defaults(kernels[0]["source"], kernels[0]["values"])
+            if export.exists() and export.read_bytes() != text.encode():
+                raise UserError(f"--export {export}: another file is there; name a new one")
+            export.write_text(text, encoding="utf-8")
         except OSError as error:
             raise UserError(f"--export {export}: cannot be written: {error.strerror}; name a file") from None
         print(f"{kernels[0]['task']}: {kernels[0]['kernel_id'][:12]} written to {export}", file=sys.stderr)

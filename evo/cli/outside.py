@@ -227,7 +227,8 @@ def _show_told(found: Told, *, as_json: bool) -> None:
     if as_json:
         print(json_of({"answers": found.answers, "guests": found.guests, "problems": found.problems}))
     else:
-        print(f"told: {found.answers} answers, {found.guests} kernels; not taken: {len(found.problems)} lines")
+        told = f"{_count(found.answers, 'answer')}, {_count(found.guests, 'kernel')}"
+        print(f"told: {told}; not taken: {_count(len(found.problems), 'line')}")
 
 
 def _go_on(folder: Path, limits: dict[str, float], session: Session, *, as_json: bool) -> None:
@@ -266,6 +267,10 @@ class _Given:
         else:
             guest = {"source": text, "author": self._author, "task": self._task, "parents": self._parents}
             yield str(file), _line({**guest, "note": self._note})
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _line(value: object) -> str:

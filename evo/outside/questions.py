@@ -50,7 +50,7 @@ class Question:
     model: str
     messages: tuple[Message, ...]
     is_taken: bool = False
-    """Whether somebody works on it."""
+    """Whether an agent or a person works on it."""
 
     def to_batch(self, parameters: dict[str, Any], model: str = "") -> dict[str, Any]:
         """Return it as a request of OpenAI's batches, to `model` or the one that its own model's name names."""
@@ -80,7 +80,7 @@ def open_questions(folder: Path) -> list[Question]:
 
 
 def take(folder: Path, questions: Iterable[Question]) -> None:
-    """Tell a run that somebody works on these questions, so that it withdraws none of them. It raises UserError."""
+    """Tell a run that these questions are worked on, so that it withdraws none of them. It raises UserError."""
     if lines := [Taken(question.cache_key).to_line() for question in questions if not question.is_taken]:
         Inbox(folder).put(lines)
 

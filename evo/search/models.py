@@ -100,7 +100,7 @@ class Models:
         return self.thinking & self._own.outside.waiting if self._own else set()
 
     async def withdraw(self, outdated: Tasks) -> None:
-        """End the questions of these tasks that nobody has taken."""
+        """End the questions of these tasks that are not taken."""
         for task in outdated & self.outside if self._own else ():
             await self._own.outside.withdraw(task, WITHDRAWN)
 
@@ -147,7 +147,7 @@ NOT_TAKEN = "not_taken"
 
 
 TAKEN = "question_taken"
-"""The event that says which question somebody works on."""
+"""The event that says which question is worked on."""
 
 
 class _Answered(NamedTuple):
@@ -263,7 +263,7 @@ class Arrivals:
         return _Answered(call, row["most_in"], row["most_tokens"])
 
     def _take(self, taken: Taken) -> Rows:
-        """The rows of a question that somebody works on from now on."""
+        """The rows of a question that is worked on from now on."""
         if self._client is None or taken.custom_id in self._client.taken:
             return {}
         self._client.taken.add(taken.custom_id)

@@ -70,7 +70,7 @@ class Invitation:
 
 @dataclass(frozen=True)
 class Taken:
-    """The sign that somebody works on a question, so that it is not withdrawn."""
+    """The sign that a question is worked on, so that it is not withdrawn."""
 
     custom_id: str
 
