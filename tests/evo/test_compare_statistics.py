@@ -312,7 +312,7 @@ def test_a_comparison_that_only_describes_says_so_and_what_more_operators_would_
     said = "\n".join(sizing(made, made.cells()).lines())
     assert "3 operators" in said and "it describes and concludes nothing: no arm is registered for a verdict" in said
     assert said.count("nothing; of operators of 6 families, from ") == 3
-    assert "3 operators are of 1 families (3 llm)" in said
+    assert "3 operators are of 1 family (3 llm)" in said
 
 
 def test_presets_are_of_the_sizes_that_their_names_promise() -> None:
