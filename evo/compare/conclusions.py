@@ -126,7 +126,11 @@ def related(kin: Mapping[str, int]) -> str:
     """Families of several operators, in words, from their numbers; empty: there is none."""
     several = sorted((family for family, count in kin.items() if count > 1), key=lambda family: -kin[family])
     shown = ", ".join(f"{kin[family]} {family}" for family in several)
-    return f"{sum(kin.values())} operators are of {len(kin)} famil{'y' if len(kin) == 1 else 'ies'} ({shown})" if several else ""
+    return (
+        f"{sum(kin.values())} operators are of {len(kin)} famil{'y' if len(kin) == 1 else 'ies'} ({shown})"
+        if several
+        else ""
+    )
 
 
 def _beside(effect: Effect | None) -> dict[str, Any]:

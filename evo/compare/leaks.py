@@ -10,12 +10,12 @@ other words, and passages of fewer than PASSAGE characters.
 from __future__ import annotations
 
 import json
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
-from itertools import accumulate, islice
+from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -113,11 +113,12 @@ class _Sources:
                 self.passages.setdefault(passage, set()).add(origin)
 
     def shown(self, lines: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
-        """The passages of these kernels within a text of these lines, and the lines that each of them is from."""
+        """The passages of these kernels within a text of these lines, and what each of them has of every line."""
         joined, ends = "".join(lines), [*accumulate(map(len, lines))]
         for start in range(len(joined) - PASSAGE + 1):
             if (passage := joined[start : start + PASSAGE]) in self.passages:
-                yield passage, lines[bisect_right(ends, start) : bisect_right(ends, start + PASSAGE - 1) + 1]
+                within = ends[bisect_right(ends, start) : bisect_left(ends, start + PASSAGE)]
+                yield passage, [joined[a:b] for a, b in pairwise((start, *within, start + PASSAGE))]
 
 
 class _Known:
@@ -126,31 +127,21 @@ class _Known:
     def __init__(self, texts: Iterable[str], base: _Known | None = None) -> None:
         """`base` is known besides."""
         self._base = base
-        self._lines: set[str] = set()
         self._texts: list[str] = []
         self._found: set[str] = set()
-        """Passages that were looked for and are known: they stay so."""
+        """Texts that were looked for and are known: they stay so."""
         for text in texts:
             self.add(text)
 
     def add(self, text: str) -> None:
         """Take in another text."""
-        lines = _lines(text)
-        self._lines.update(lines)
-        self._texts.append("".join(lines))
+        self._texts.append("".join(_lines(text)))
 
-    def has(self, passage: str, lines: Iterable[str]) -> bool:
-        """Whether a passage is known, or each line that it is from."""
-        return self.has_text(passage) or all(map(self._has_line, lines))
-
-    def has_text(self, text: str) -> bool:
+    def has(self, text: str) -> bool:
         """Whether a text without blanks stands in one that is known."""
         if text not in self._found and any(text in each for each in self._texts):
             self._found.add(text)
-        return text in self._found or (self._base is not None and self._base.has_text(text))
-
-    def _has_line(self, line: str) -> bool:
-        return line in self._lines or (self._base is not None and self._base._has_line(line))
+        return text in self._found or (self._base is not None and self._base.has(text))
 
 
 def _leaks(cell: Cell, folder: Path, sources: _Sources, ideas: Iterable[str]) -> tuple[list[Leak], int]:
@@ -168,15 +159,15 @@ def _leaks(cell: Cell, folder: Path, sources: _Sources, ideas: Iterable[str]) ->
                 known.add(with_defaults(learnt[place]["text"], json.loads(values)))
             place += 1
         lines = _lines(_prompt(row["messages_json"]))
-        shown = {passage: sources.passages[passage] - {cell.name} for passage, own in sources.shown(lines)
-                 if not known.has(passage, own)}  # fmt: skip
+        shown = {passage: sources.passages[passage] - {cell.name} for passage, pieces in sources.shown(lines)
+                 if not known.has(passage) and not all(map(known.has, pieces))}  # fmt: skip
         origins = Counter(origin for names in shown.values() for origin in names)
         what = []
         if most := min(origins, key=lambda origin: (-origins[origin], origin), default=""):
             first = next(passage for passage, names in shown.items() if most in names)
             what.append(f"was shown {origins[most]} passages of a kernel of {most}: {first}")
         text = "".join(lines)
-        told_of = (idea for plain, idea in others if plain in text and not known.has_text(plain))
+        told_of = (idea for plain, idea in others if plain in text and not known.has(plain))
         what += [f"was told what another cell did: {idea[:80]}" for idea in islice(told_of, 1)]
         leaks += [Leak(cell.name, row["request_id"], each) for each in what if each not in seen]
         seen |= {*what}
