@@ -454,6 +454,7 @@ def test_the_command_plans_runs_shows_and_refuses(
     assert (
         code == 0 and "2 cells" in out and "2 evaluations a cell, 4 in all" in out and "costs nothing but time" in out
     )
+    assert "what would be seen, at 80% power" in out and "of operators of 6 families, from" in out
     code, _, err = evo("--resume")
     assert code == 2 and "no comparison was begun there" in err
     code, out, err = evo("--json")

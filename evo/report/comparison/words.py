@@ -127,7 +127,7 @@ HOW_TO_READ = (
     "A verdict is about other operators than these: it says whether the difference holds beyond the operators that "
     "were tried, so that few families of operators conclude little, however many seeds there are. At most operators is "
     "said where the median's interval leaves out 1x too. On average rests on differences that are as often above their "
-    "mean as below. Of either, a rare kind of operator, none of which was tried, may be the other way round by much more.",
+    "mean as below. A rare kind of operator, none of which was tried, may be the other way round by much more.",
     "The interval holds every difference that the test does not reject: faster and slower are said where it leaves out "
     "1x, equal where it lies within the registered difference by the cells alone in which a winner was found. All "
     "intervals of arms with verdicts hold at once, at 95 %.",
