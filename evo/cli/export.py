@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from evo.cli.shared import RUNS, AsJson, RunName, Runs
+from evo.cli.shared import RUNS, AsJson, Hub, RunName, Runs
 from evo.report.output import as_json as json_of
 
 promotes = typer.Typer()
@@ -61,6 +61,7 @@ def package(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="New folder; nothing is overwritten.")],
     target: Annotated[str, typer.Option(help="cpu or cuda; default: by the file's ending.")] = "",
     dtype: Annotated[str, typer.Option(help="Element type.")] = "",
+    hub: Hub = False,
     form: Annotated[
         str, typer.Option("--as", metavar="FORMAT", help="Write a solution of an imported task, as evo best --as does.")
     ] = "",
@@ -73,5 +74,5 @@ def package(
     if form:
         write_solution(subject, form, folder)
     else:
-        write_package(subject, folder)
+        write_package(subject, folder, hub=hub)
     print(f"{operator}: {kernel} written to {folder}", file=sys.stderr)
