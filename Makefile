@@ -5,7 +5,7 @@ EVO := $(VENV)/bin/evo
 BUDGET ?= 60s
 OPERATORS ?= softmax matrix_mul
 # Of the ways to share tests out only `worksteal` and `load` come to an end when a process of pytest dies.
-PYTEST_ARGS ?= --numprocesses 2 --dist worksteal
+PYTEST_ARGS ?= --numprocesses 3 --dist worksteal
 # Tests start hundreds of Python processes, which are to find their byte code.
 unexport PYTHONDONTWRITEBYTECODE
 

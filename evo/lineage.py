@@ -154,11 +154,11 @@ class Lineage:
         """Return how many times as fast as the naive kernel a kernel is, by workload; empty where it is not known."""
         return self._standings.get(kernel_id) or {}
 
-    def wins_somewhere(self, kernel: Kernel, rival: Kernel) -> bool:
-        """Return whether a kernel is faster than its rival on some workload, by more than LEAST_GAIN and noise."""
+    def wins(self, kernel: Kernel, rival: Kernel) -> tuple[str, ...]:
+        """Return the workloads on which a kernel is faster than its rival, by more than LEAST_GAIN and noise."""
         mine, other = self.standing(kernel.id), self.standing(rival.id)
-        gains = (mine[workload].over(other[workload]) for workload in mine.keys() & other.keys())
-        return any(gain.log > LEAST_GAIN and gain.low > 0 for gain in gains)
+        gains = {workload: mine[workload].over(other[workload]) for workload in mine if workload in other}
+        return tuple(workload for workload, gain in gains.items() if gain.log > LEAST_GAIN and gain.low > 0)
 
     def _standing(self, evaluation: Evaluation) -> Standing:
         """By way of the anchor; all of it moved so that the mean is the verdict's speedup."""

@@ -26,7 +26,7 @@ DRAWS = 24
 MAX_STATEMENTS = 400
 """Blocks with more statements are taken from one parent as a whole."""
 
-_WORD = re.compile(r"[A-Za-z_]\w*")
+WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 class Recombine:
@@ -55,7 +55,7 @@ class Recombine:
 
 
 @dataclass
-class _Side:
+class Side:
     """One parent, read."""
 
     kernel: Kernel
@@ -94,7 +94,7 @@ def _child(request: Request, parents: tuple[Parent, ...], operator: Operator) ->
     if len(parents) < 2 or parents[0].kernel.id == parents[1].kernel.id:
         return None, "recombine needs two parents that differ"
     try:
-        first, second = (_read(parent.kernel, operator, request.task.dtype) for parent in parents[:2])
+        first, second = (read_side(parent.kernel, operator, request.task.dtype) for parent in parents[:2])
     except PlanError as error:
         return None, f"a parent's plan cannot be used: {error}"
     if first is None or second is None:
@@ -109,16 +109,17 @@ def _child(request: Request, parents: tuple[Parent, ...], operator: Operator) ->
     return None, f"no mixture of {wish or 'anything'} was found that is neither parent"
 
 
-def _read(kernel: Kernel, operator: Operator, dtype: str) -> _Side | None:
+def read_side(kernel: Kernel, operator: Operator, dtype: str) -> Side | None:
+    """Return a parent, read; None where its header is not written table by table. It raises PlanError."""
     tree = SyntaxTree(kernel.source, operator, kernel.target, dtype)
     tables = PlanTables.read(kernel.source, tree.plan)
-    return _Side(kernel, tree, tables) if tables else None
+    return Side(kernel, tree, tables) if tables else None
 
 
 # --- what can be mixed -------------------------------------------------------------------------------------------
 
 
-def _functions(first: _Side, second: _Side, random: Random) -> _Mixture | None:
+def _functions(first: Side, second: Side, random: Random) -> _Mixture | None:
     """Whole functions of the same name, with the launches that call them."""
     shared = [
         f.name
@@ -145,7 +146,7 @@ def _functions(first: _Side, second: _Side, random: Random) -> _Mixture | None:
     return _Mixture(tables.render(), f"{', '.join(sorted(names))} of {second.kernel.id[:8]}", taken)
 
 
-def _statements(first: _Side, second: _Side, random: Random) -> _Mixture | None:
+def _statements(first: Side, second: Side, random: Random) -> _Mixture | None:
     """Statements within functions of the same name and parameters, wherever the two differ."""
     shared = []
     for function in first.tree.functions:
@@ -171,7 +172,7 @@ def _statements(first: _Side, second: _Side, random: Random) -> _Mixture | None:
     return _Mixture(_with_needs(tables, first, second, ()).render(), description, " ".join((*blend.taken, *brought)))
 
 
-def _launches(first: _Side, second: _Side, random: Random) -> _Mixture | None:
+def _launches(first: Side, second: Side, random: Random) -> _Mixture | None:
     """Launch and buffer tables of the same name, the functions staying as they are.
 
     Not where tables count in tunables that the first parent lacks: its functions do not, and would be called wrongly.
@@ -192,7 +193,7 @@ def _launches(first: _Side, second: _Side, random: Random) -> _Mixture | None:
     return _Mixture(tables.render(), f"{', '.join(n for n, _ in changed)} of {second.kernel.id[:8]}", taken)
 
 
-def _tunables(first: _Side, second: _Side, random: Random) -> _Mixture | None:
+def _tunables(first: Side, second: Side, random: Random) -> _Mixture | None:
     """Values of the tunables that both have."""
     mine, other, tune = first.settings, second.settings, first.tree.plan.tune
     shared = [name for name in mine if other.get(name, mine[name]) != mine[name] and other[name] in tune[name]]
@@ -204,7 +205,7 @@ def _tunables(first: _Side, second: _Side, random: Random) -> _Mixture | None:
     return _Mixture(first.kernel.source, f"{text} as in {second.kernel.id[:8]}", values=values)
 
 
-PARTS: Mapping[str, Callable[[_Side, _Side, Random], _Mixture | None]] = {
+PARTS: Mapping[str, Callable[[Side, Side, Random], _Mixture | None]] = {
     "functions": _functions,
     "statements": _statements,
     "launches": _launches,
@@ -233,7 +234,7 @@ def _text(function: Function) -> str:
     return function.tree.data[begin:end].decode()
 
 
-def _swap(first: _Side, second: _Side, name: str) -> Edit:
+def _swap(first: Side, second: Side, name: str) -> Edit:
     mine, other = first.function(name), second.function(name)
     assert mine and other
     return Edit(*_whole(mine), _text(other))
@@ -244,13 +245,13 @@ def _parameters(function: Function) -> tuple[str, ...]:
     return tuple(name for name, ds in function.declarations.items() if any(d.node in function.parameters for d in ds))
 
 
-def _called(side: _Side, names: Iterable[str]) -> tuple[str, ...]:
+def _called(side: Side, names: Iterable[str]) -> tuple[str, ...]:
     """Further functions of the file that those named need, in the file's order, launched ones aside."""
     known = {f.name for f in side.tree.functions if side.function(f.name)}
     needed, waiting = set(names), list(names)
     while waiting:
         function = side.function(waiting.pop())
-        for name in (set(_WORD.findall(_text(function))) & known) - needed if function else ():
+        for name in (set(WORD.findall(_text(function))) & known) - needed if function else ():
             needed.add(name)
             waiting.append(name)
     more = needed - set(names) - side.tree.launched
@@ -380,10 +381,10 @@ def _declarations(first: SyntaxTree, second: SyntaxTree, taken: str) -> tuple[st
     """The declarations outside functions of the second parent that `taken` needs and the first lacks; and all its
     #includes."""
     found: list[str] = []
-    words, lines = set(_WORD.findall(taken)), first.text
+    words, lines = set(WORD.findall(taken)), first.text
     for node in reversed(second.root.named_children):  # what is declared later may need what is declared before
-        if node.type == "preproc_include" or _declared(second, node) & words:
-            words |= set(_WORD.findall(second.slice(node)))
+        if node.type == "preproc_include" or declared(second, node) & words:
+            words |= set(WORD.findall(second.slice(node)))
             closed = second.data[node.end_byte :].lstrip().startswith(b";")
             text = second.slice(node).strip() + (";" if closed else "")
             if text not in lines:
@@ -401,8 +402,8 @@ def _applied(tree: SyntaxTree, edits: list[Edit], new: Iterable[str]) -> str:
     return apply_edits(tree.data, [*added, *edits]).decode()
 
 
-def _declared(tree: SyntaxTree, node: Node) -> set[str]:
-    """Names that a declaration outside functions declares; nothing for functions."""
+def declared(tree: SyntaxTree, node: Node) -> set[str]:
+    """Return the names that a declaration outside functions declares; nothing for functions' definitions."""
     while node.type == "template_declaration":
         node = node.named_children[-1]
     kinds = ("declaration", "struct_specifier", "alias_declaration", "type_definition", "preproc_def",
@@ -411,20 +412,27 @@ def _declared(tree: SyntaxTree, node: Node) -> set[str]:
         return set()
     named = [node.child_by_field_name("name"), *node.children_by_field_name("declarator")]
     named += [n.child_by_field_name("name") for n in node.named_children if n.type.endswith("_specifier")]
-    return {word for n in named if n is not None for word in _WORD.findall(tree.slice(n).split("=")[0])}
+    return {word for n in named if n is not None for word in WORD.findall(tree.slice(_named(n)))}
 
 
-def _with_needs(tables: PlanTables, first: _Side, second: _Side, launched: Iterable[str]) -> PlanTables:
+def _named(declarator: Node) -> Node:
+    """The part of a declarator that is the name."""
+    while inner := declarator.child_by_field_name("declarator"):
+        declarator = inner
+    return declarator
+
+
+def _with_needs(tables: PlanTables, first: Side, second: Side, launched: Iterable[str]) -> PlanTables:
     """The tables with what launches of the second parent name, of [let] too, and both plans' demands."""
     mine, other = first.tree.plan, second.tree.plan
-    words = set(_WORD.findall(" ".join(table.text for table in second.tables.of("launch", launched))))
+    words = set(WORD.findall(" ".join(table.text for table in second.tables.of("launch", launched))))
     words |= {m.tensor for m in other.tensor_maps if m.name in words}
     brought = set(words)
     for kind in ("buffer", "tensor_map", "group"):
         for table in second.tables.of(kind, words):
             if not tables.of(kind, [table.name]):
                 tables = tables.with_tables(kind, table.name, (table,))
-                brought |= set(_WORD.findall(table.text))
+                brought |= set(WORD.findall(table.text))
     asked = (other.requires, *(zero.when for zero in other.zero if zero.when))
     named = closure(brought.union(*(expression.names for expression in asked)), other.lets)
     tables = tables.with_lets({n: let.text for n, let in other.lets.items() if n in named and n not in mine.lets})
@@ -447,9 +455,9 @@ def _cleared(mine: Iterable[Zero], other: Iterable[Zero], there: Collection[str]
     return list(found.values())
 
 
-def _finished(mixture: _Mixture, first: _Side, second: _Side) -> Kernel | None:
+def _finished(mixture: _Mixture, first: Side, second: Side) -> Kernel | None:
     """The child, with the tunables that it needs; None where it cannot be used or is one of its parents."""
-    words = closure(_WORD.findall(mixture.taken), second.tree.plan.lets)
+    words = closure(WORD.findall(mixture.taken), second.tree.plan.lets)
     tune = second.tree.plan.tune
     missing = {name: tune[name] for name in tune if name in words and name not in first.tree.plan.tune}
     text = with_tunables(mixture.text, missing)
@@ -468,7 +476,7 @@ def _finished(mixture: _Mixture, first: _Side, second: _Side) -> Kernel | None:
     return side.kernel if complete and side.tree.error_count <= errors else None
 
 
-def _made(text: str, settings: Mapping[str, int], first: _Side) -> _Side | None:
+def _made(text: str, settings: Mapping[str, int], first: Side) -> Side | None:
     """A file of the first parent's kind, read, with those of the settings that it declares and that are no defaults."""
     try:
         tree = SyntaxTree(text, first.tree.operator, first.kernel.target, first.tree.dtype)
@@ -479,20 +487,20 @@ def _made(text: str, settings: Mapping[str, int], first: _Side) -> _Side | None:
     values = {n: settings[n] for n, listed in tune.items() if settings.get(n, listed[0]) in listed[1:]}
     if tree.plan.breach({name: values.get(name, listed[0]) for name, listed in tune.items()}):
         return None
-    return _Side(Kernel(first.kernel.operator, first.kernel.target, text, values), tree, tables) if tables else None
+    return Side(Kernel(first.kernel.operator, first.kernel.target, text, values), tree, tables) if tables else None
 
 
-def _uses(side: _Side, name: str) -> int:
+def _uses(side: Side, name: str) -> int:
     """The number of times that the file names it, comments included."""
     return len(re.findall(rf"\b{name}\b", side.kernel.source))
 
 
-def _same(child: _Side, parent: _Side) -> bool:
+def _same(child: Side, parent: Side) -> bool:
     """Whether they are one program: the same words with the same settings, but for tunables that nothing uses."""
     return _essence(child) == _essence(parent)
 
 
-def _essence(side: _Side) -> tuple[object, ...]:
+def _essence(side: Side) -> tuple[object, ...]:
     plan = sorted(_words_of(t.text) for t in side.tables.tables if t.kind != "tune")
     used = {name: value for name, value in side.settings.items() if _uses(side, name) > 1}
     return _words_of(side.tables.top), plan, _words_of(side.tables.after), sorted(used.items())

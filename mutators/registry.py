@@ -22,6 +22,7 @@ MUTATORS: dict[str, str] = {
     "refine": "mutators.asking.mutators:Refine",
     "repair": "mutators.asking.mutators:Repair",
     "rewrite": "mutators.asking.mutators:Rewrite",
+    "route": "mutators.routes:Route",
     "say": "mutators.asking.say:Say",
     "transform": "mutators.transforms.mutator:Transform",
     "tune": "mutators.tuning.tune:Tune",

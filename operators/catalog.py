@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import inspect
+import sys
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any
 
 from operators.definition.reading import read_operator
 from operators.definition.spec import Operator
-from operators.errors import OperatorError, unknown
+from operators.errors import OperatorError, machine_error, unknown
 from operators.files import read_bytes
 from operators.libraries import LIBRARIES, UNNAMED, LibraryCall, own
 
@@ -238,10 +239,14 @@ def _imported(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"_operator_{digest}", path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # compilers and pickles of its functions look there for their globals
     try:
         read_bytes(path)  # it fails where importing a file would take all memory
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # the border to the user's own Python
+        del sys.modules[spec.name]
+        if isinstance(error, MemoryError | ImportError) and (fault := machine_error(error)):
+            raise fault from error
         raise OperatorError(f"{path}: cannot be imported: {_reason(error)}") from error
     return module
 

@@ -53,6 +53,8 @@ def machine_error(error: Exception) -> MachineError | None:
         return error
     if isinstance(error, MemoryError) or any(words in str(error) for words in SHORT_OF):
         return MachineError(f"no memory, or no thread, is left: {quote(str(error) or type(error).__name__)}")
+    if isinstance(error, ImportError) and (error.path or "").endswith(".so"):  # it is there, and cannot be loaded
+        return MachineError(f"a library cannot be loaded: {quote(str(error))}")
     if isinstance(error, OSError):
         place = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
         return disk_error(error) or MachineError(f"{place}{error.strerror or error}")

@@ -47,7 +47,7 @@ FLOORS = {
         "mutators analysis bandit bench briefing edits",
         "base line_edits mutants",
         "given llm prompts recombine registry tuning",
-        "asking testing transforms",
+        "asking routes testing transforms",
     ),
     "evo": (
         "budget doctor inbox individual packaging.runtime version workers",
@@ -61,7 +61,7 @@ FLOORS = {
         "session",
         "compare replay",
         "report",
-        "evaluate outside packaging report.comparison report.ui",
+        "evaluate outside packaging report.comparison report.ui track",
         "cli",
     ),
 }

@@ -32,6 +32,9 @@ NO_NAME = re.compile(
 )
 """The parts of a device's name that its kernels do not depend on."""
 
+MOST_SLOWER = 0.02
+"""Log ratio by which a champion may be slower than what it replaces, and than the naive kernel, on a workload."""
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -137,6 +140,8 @@ class _Judge:
             )
         if (verdict.speedup_low or 0.0) <= 1.0:
             raise _Stays(f"the best is not faster than the naive kernel beyond doubt: {_said(_ratio(verdict))}")
+        beside = self._beside_naive(operator, task, best.id)
+        self._check_nowhere_slower(beside, dict.fromkeys(beside, LogRatio(0.0, 0.0)), "the naive kernel")
         place, source = place_of(device), self._frozen(operator, task, best)
         suffix = operator.ancestor("naive", task.target).suffix
         record = Champion(
@@ -213,8 +218,32 @@ class _Judge:
         gain = LogRatio(new.value - before.value, math.hypot(new.se, before.se))
         if gain.value - Z95 * gain.se <= 0.0:
             raise _Stays(f"the best is {_said(gain)} of {current.file} ({old.level}), which is not faster beyond doubt")
+        beside = [self._beside_naive(operator, task, kernel) for kernel in (best.id, standing_id)]
+        self._check_nowhere_slower(*beside, current.file)
         found = {"over_previous": _rounded(gain.value), "over_previous_interval": _interval(gain)}
         return found, f"{_said(gain)} of {current.file} ({old.level})"
+
+    def _beside_naive(self, operator: Operator, task: Task, kernel: str) -> dict[str, LogRatio]:
+        """Ratios of a kernel to the naive one, by workload; empty where they were not paired."""
+        naive = Kernel(operator.name, task.target, operator.naive(task.target)).id
+        rows = self.run.rows("kernels.beside", task=str(task), kernel=kernel, anchor=naive)
+        return {row["workload"]: LogRatio(row["log_ratio"], row["log_ratio_se"]) for row in rows}
+
+    def _check_nowhere_slower(self, best: Mapping[str, LogRatio], other: Mapping[str, LogRatio], name: str) -> None:
+        """Let the champion stay where the best is slower than another kernel on a workload, by more than MOST_SLOWER
+        beyond doubt; both are told by how they fared beside the naive kernel."""
+        gains = {
+            workload: LogRatio(mine.value - other[workload].value, math.hypot(mine.se, other[workload].se))
+            for workload, mine in best.items()
+            if workload in other
+        }
+        slower = {w: gain for w, gain in gains.items() if gain.value + Z95 * gain.se < -MOST_SLOWER}
+        if slower:
+            worst = min(slower, key=lambda workload: slower[workload].value)
+            raise _Stays(
+                f"the best is {_said(slower[worst])} of {name} on {worst}, and slower on {len(slower)} of {len(gains)} "
+                f"workloads; search on for a route: evo resume {self.run.folder} --budget MORE"
+            )
 
     def _of_roofline(self, task: Task, verdict: Verdict) -> float | None:
         """The share of what the roofline allows, a geometric mean over workloads; None where peaks are not known."""

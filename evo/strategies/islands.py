@@ -31,7 +31,7 @@ from operators.errors import unknown
 from operators.kernel import Kernel
 
 MOST_BARREN = 2_000
-"""Files of which is known what cannot be made of them, the latest."""
+"""Files, and pairs of kernels, of which is known what cannot be made of them, or was: the latest."""
 
 
 class IslandsSettings(BaseModel):
@@ -119,6 +119,7 @@ class Islands(Chooser):
     """
 
     Settings = IslandsSettings
+    renews = True
 
     def __init__(self, context: StrategyContext, settings: Mapping[str, Any]) -> None:
         """`settings` are those of `IslandsSettings`; it raises pydantic's ValidationError for others."""
@@ -143,7 +144,7 @@ class Islands(Chooser):
         self._pairs = Pairs(self.population, self._lineage, abroad=made.abroad, focus=made.focus)
         self._ports = Ports(context.task, made.port)
         self._barren: Latest[tuple[str, str], bool] = Latest(MOST_BARREN)
-        """Mutator and source file: nothing can be made of it that way."""
+        """Mutator and source file: nothing can be made of it that way; `route` and two kernels: it was asked for."""
 
     def choose(self, number: int) -> Request | None:
         """See `Chooser.choose`: nothing to start from until the naive kernel is back, or nothing left to make of what
@@ -172,6 +173,8 @@ class Islands(Chooser):
             self._tuning.take(0 if idea else 1)
             if parents:
                 self._tuning.asked(request, parents[0].kernel)
+        if arm.mutator == "route":
+            self._barren.put(("route", "".join(request.parents)), True)
         best = max((parent.log_speedup for parent in parents), default=math.inf)
         self._pending[request.number] = _Pending(arm, parents[0] if parents else None, best, failure, idea)
 
@@ -301,6 +304,8 @@ class Islands(Chooser):
             arms.append(Arm("tune"))
         if partner:
             arms.append(Arm("recombine"))
+        if self._route(parent):
+            arms.append(Arm("route"))
         for model in filter(self._may_question, filter(self._outages.askable, self.context.models)):
             arms.append(Arm("rewrite", model))
             if self.settings.agent and self._agents.may_ask(model):
@@ -320,6 +325,13 @@ class Islands(Chooser):
         asked = (pending.arm.model for pending in self._pending.values())
         alike = (other for other in asked if other and is_outside(other) == is_outside(model))
         return sum(not self._outages.out(other) for other in alike) < self.context.questions
+
+    def _route(self, parent: Elite) -> tuple[Elite, tuple[str, ...]] | None:
+        """The next kernel that a parent is to be led to where that is faster, and the workloads."""
+        found = self._pairs.routes(parent)
+        return next(
+            (each for each in found if ("route", parent.kernel.id + each[0].kernel.id) not in self._barren), None
+        )
 
     def _can_be_tuned(self, kernel: Kernel) -> bool:
         left = self._tuning.left and self._tuning.tunable(kernel)
@@ -341,7 +353,10 @@ class Islands(Chooser):
             params["count"] = _steps(self.population.quiet[number % self.settings.islands], self.settings, rng)
             if limited := self._lineage.limited_by(parent.kernel.id):
                 params["bottleneck"] = limited
-        parents = (parent, partner) if partner and arm.mutator in ("recombine", "crossover") else (parent,)
+        if arm.mutator == "route" and (route := self._route(parent)):
+            partner, params["faster"] = route[0], list(route[1])
+        with_partner = ("recombine", "crossover", "route")
+        parents = (parent, partner) if partner and arm.mutator in with_partner else (parent,)
         return self._request(number, arm, parents, rng, params)
 
     def _repair(self, number: int, arm: Arm, rng: Random, *, untried: bool = False) -> Request:

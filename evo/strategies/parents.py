@@ -51,7 +51,15 @@ class Pairs:
 
     def _teaches(self, other: Elite, parent: Elite) -> bool:
         known = self._lineage
-        return known.wins_somewhere(other.kernel, parent.kernel) and not known.related(other.kernel, parent.kernel)
+        return bool(known.wins(other.kernel, parent.kernel)) and not known.related(other.kernel, parent.kernel)
+
+    def routes(self, parent: Elite) -> Iterator[tuple[Elite, tuple[str, ...]]]:
+        """Elites of all islands that are faster than a parent on some workloads, and slower on another, with those."""
+        for island in self._population.islands:
+            for other in island.ranked():
+                faster = self._lineage.wins(other.kernel, parent.kernel)
+                if faster and self._lineage.wins(parent.kernel, other.kernel):
+                    yield other, faster
 
 
 UNPROFILED = "unprofiled"

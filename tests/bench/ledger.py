@@ -105,7 +105,7 @@ async def session(folder: Path, url: str, evaluations: int) -> asyncio.subproces
         "models": [MODEL], "api_base": url, "backoff_s": 0.01, "concurrency": 12, "attempts": 8,
         "prices": {MODEL: PRICE.model_dump()},
     }  # fmt: skip
-    settings = {"agent": {"evaluations": 2, "calls": 8}, "without": ["transform", "tune", "recombine"]}
+    settings = {"agent": {"evaluations": 2, "calls": 8}, "without": ["transform", "tune", "recombine", "route"]}
     changes = {"strategy": "islands", "settings": settings, "llm": llm}
     command = ["-m", "tests.evo.model_runs", str(folder), url, str(evaluations), json.dumps(changes)]
     return await asyncio.create_subprocess_exec(sys.executable, *command, stdout=asyncio.subprocess.DEVNULL)

@@ -141,7 +141,7 @@ class _Watcher:
         if request.mutator == "crossover":
             kernels = [individual.kernel for name in request.parents[:2] if (individual := self._told.get(name))]
             mine, other = (kernel for kernel in kernels if kernel)
-            counts.partner_wins.append(self._lineage.wins_somewhere(other, mine))
+            counts.partner_wins.append(bool(self._lineage.wins(other, mine)))
             counts.related.append(self._lineage.related(other, mine))
 
     def told(self, individual: Individual) -> None:

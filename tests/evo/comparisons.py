@@ -68,7 +68,9 @@ def comparison(url: str = "", **changes: Any) -> Comparison:
         "name": "test", "operators": ["softmax"], "seeds": [1], "budget": {"evaluations": 8}, "trials": 4,
         "arms": {
             "islands": {"tuning": "own"},
-            "islands-models": {"strategy": "islands", "settings": {"without": ["transform", "tune", "recombine"]}},
+            "islands-models": {
+                "strategy": "islands", "settings": {"without": ["transform", "tune", "recombine", "route"]},
+            },
             "refine": {"settings": {"n": 2, "turns": 6}},
             "best_of_n+tune": {"strategy": "best_of_n", "tuning": "last"},
             "random+tune": {"strategy": "random", "tuning": "last", "models": []},

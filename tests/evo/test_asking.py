@@ -70,7 +70,7 @@ def test_a_partner_wins_on_a_workload_and_neither_was_made_from_the_other(axpb: 
     assert len(pairs) > 5
     for parent, partner in pairs:
         assert not lineage.related(world.kernels[parent], world.kernels[partner])
-        assert lineage.wins_somewhere(world.kernels[partner], world.kernels[parent])
+        assert lineage.wins(world.kernels[partner], world.kernels[parent])
 
 
 def test_without_a_partner_that_wins_models_rewrite(axpb: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,8 +193,8 @@ def test_wins_are_counted_over_different_anchors() -> None:
     for individual in (a, b, c):
         lineage.told(individual)
     assert b.kernel and c.kernel
-    assert lineage.wins_somewhere(b.kernel, a.kernel) and lineage.wins_somewhere(a.kernel, b.kernel)
-    assert not lineage.wins_somewhere(c.kernel, b.kernel) and not lineage.wins_somewhere(b.kernel, c.kernel)
+    assert lineage.wins(b.kernel, a.kernel) and lineage.wins(a.kernel, b.kernel)
+    assert not lineage.wins(c.kernel, b.kernel) and not lineage.wins(b.kernel, c.kernel)
 
 
 def test_prompts_and_the_choice_of_parents_agree_on_who_is_faster_where() -> None:
@@ -213,7 +213,7 @@ def test_prompts_and_the_choice_of_parents_agree_on_who_is_faster_where() -> Non
     told = {name: dict(standing) for name, standing in brief.parents.items()}
     assert told == {kernel.id: dict(lineage.standing(kernel.id)) for kernel in (a.kernel, b.kernel)}
     assert told[a.kernel.id]["x"].log == 1.0 and told[b.kernel.id] == {}
-    assert not lineage.wins_somewhere(b.kernel, a.kernel)
+    assert not lineage.wins(b.kernel, a.kernel)
 
 
 def test_a_descendant_of_any_degree_is_related_and_a_cousin_is_not() -> None:

@@ -21,7 +21,7 @@ from tests.choosing import some_slow
 from tests.evo.test_strategies import MODELS, TASK, StrategyContract, make
 from tests.evo.worlds import Event, World, by_chance, play, repeat, restore
 
-MODELS_ALONE = {"without": ("transform", "tune", "recombine")}
+MODELS_ALONE = {"without": ("transform", "tune", "recombine", "route")}
 
 
 @pytest.mark.slow

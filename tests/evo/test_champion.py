@@ -57,7 +57,8 @@ def searched(operator: Operator, tmp_path: Path) -> Iterator[Callable[..., Run]]
 
     def found(
         best: float = 1.2, champion: float = 1.0, *, se: float = 0.01, level: str = "confirmed",
-        status: str = "correct", old: str = "correct", started: str = "champions/h200", **changed: Any,
+        status: str = "correct", old: str = "correct", started: str = "champions/h200",
+        by_workload: tuple[tuple[float, float], ...] = (), **changed: Any,
     ) -> Run:  # fmt: skip
         task, source = f"{operator.name}/fp32/cuda", operator.naive("cuda")
         written = source.replace("[[launch]]", "[tune]\nBLOCK = [256, 512]\n[[launch]]").replace("256", "BLOCK")
@@ -80,6 +81,15 @@ def searched(operator: Operator, tmp_path: Path) -> Iterator[Callable[..., Run]]
         right = {"log_speedup": best, "log_speedup_se": se} if status == "correct" else {}
         told.evaluate(None, tuned, level, status, **right)
         told.tables["evaluations"][-1]["log_speedup_se"] = se if right else None
+        timings: list[dict[str, Any]] = []
+        for column, kernel in enumerate((tuned, first)):
+            (evaluation,) = [e for e in told.tables["evaluations"] if e["kernel_id"] == kernel][-1:]
+            evaluation["anchor_id"] = naive if by_workload else None
+            timings += [
+                {"evaluation_id": evaluation["evaluation_id"], "workload": f"n={number}", "latency_us": 1.0,
+                 "anchor_latency_us": 1.0, "log_ratio": ratios[column], "log_ratio_se": 0.01, "pairs": 9}
+                for number, ratios in enumerate(by_workload)
+            ]  # fmt: skip
         known = fingerprint(operator, target="cuda", workload_set=changed.get("workload_set", "cpu"))
         config = {"operators": [str(operator.folder)], "target": "cuda", "workload_set": "cpu"} | changed
         host = {"gpus": ["NVIDIA H200"], "gpu_driver": "570.1", "processor": "P"}
@@ -93,7 +103,9 @@ def searched(operator: Operator, tmp_path: Path) -> Iterator[Callable[..., Run]]
         folder = tmp_path / "runs" / f"r{next(NAMES)}"
         folder.parent.mkdir(exist_ok=True)
         with Store(folder, create=True) as store:
-            store.commit(joined({"runs": [row], "events": [definitions], "kernels": kernels}, told.tables)).result()
+            store.commit(
+                joined({"runs": [row], "events": [definitions], "kernels": kernels, "timings": timings}, told.tables)
+            ).result()
         return Run(folder)
 
     yield found
@@ -102,7 +114,7 @@ def searched(operator: Operator, tmp_path: Path) -> Iterator[Callable[..., Run]]
 def test_a_confirmed_kernel_that_is_faster_beyond_doubt_takes_the_place_of_the_champion_of_its_dtype(
     operator: Operator, searched: Callable[..., Run]
 ) -> None:
-    found = searched()
+    found = searched(by_workload=((2.0, 1.0), (0.49, 0.5)))
     (choice,) = choices(found, today=date(2026, 11, 23))
     assert "1.22x" in choice.line and "of h200.cu (full)" in choice.line
     result = CliRunner().invoke(app, ["champion", str(found.folder), "axpb/fp32", "--dry-run"])
@@ -161,6 +173,11 @@ def test_one_text_for_two_dtypes_is_one_file_until_one_of_them_has_another(opera
 
 WHY = [
     ({"best": 1.02}, "1.02x (95 %: 0.992 to 1.05) of h200.cu (full), which is not faster beyond doubt"),
+    (
+        {"by_workload": ((2.0, 1.0), (0.3, 0.5))},
+        "0.819x (95 %: 0.796 to 0.842) of h200.cu on n=1, and slower on 1 of 2",
+    ),
+    ({"by_workload": ((2.0, 1.0), (-0.1, -0.1))}, "of the naive kernel on n=1, and slower on 1 of 2 workloads; search"),
     ({"level": "full"}, "no kernel of the run is confirmed: evo resume"),
     ({"status": "quarantined"}, "no kernel of the run is confirmed"),
     ({"best": 0.01, "champion": -1.0, "se": 0.1}, "not faster than the naive kernel beyond doubt"),

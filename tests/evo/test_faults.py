@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import duckdb
 import pytest
@@ -30,6 +30,8 @@ from fitness.judging.device import KilledFromOutside
 from fitness.sandbox.native import ToolchainError
 from fitness.targets import GpuModels
 from fitness.testing import ScriptedFitness, scripted
+from mutators.registry import MUTATORS
+from operators import extension
 from operators.errors import DiskError, MachineError, UserError
 from operators.kernel import Kernel
 from tests.choosing import some_slow
@@ -206,6 +208,17 @@ def exhausted() -> None:
     torch.empty(1 << 55)
 
 
+def unmapped() -> None:
+    """A mutator's library that finds no memory in the process that is to work with it."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(extension, "import_module", found_unmapped)
+        extension.named_class("mutator", "recombine", MUTATORS)
+
+
+def found_unmapped(name: str) -> NoReturn:
+    raise ImportError("_binding.abi3.so: failed to map segment from shared object", path="_binding.abi3.so")
+
+
 def ended() -> None:
     subprocess.run(["false"], check=True)
 
@@ -223,6 +236,9 @@ def ended() -> None:
         (EOFError(), "machine"),
         (exhausted, "machine"),
         (ended, "machine"),
+        (ImportError("x.so: failed to map segment from shared object", path="/x.so"), "machine"),
+        (unmapped, "machine"),
+        (ImportError("cannot import name 'x'", path="/x.py"), "broken"),
         (ToolchainError("g++ does not run"), "machine"),
         (KilledFromOutside("its process was ended by signal 9"), "machine"),
         (ZeroDivisionError(), "broken"),

@@ -283,14 +283,14 @@ def told(events: list[Event]) -> list[Individual]:
 def test_islands_ask_every_mutator_and_model(axpb: Operator) -> None:
     events = told(play(make(Islands, axpb, models=MODELS), World(axpb, TASK), requests=400, order=Random(0)))
     asked = Counter((i.request.mutator, i.request.model) for i in events)
-    expected = {(m, "") for m in (ANCESTOR, "transform", "tune", "recombine")}
+    expected = {(m, "") for m in (ANCESTOR, "transform", "tune", "recombine", "route")}
     expected |= {(m, model) for m in ("rewrite", "crossover", "repair") for model in MODELS}
     assert set(asked) == expected
 
 
 def test_islands_without_models_ask_none(axpb: Operator) -> None:
     events = told(play(make(Islands, axpb), World(axpb, TASK), requests=300, order=Random(0)))
-    assert {i.request.mutator for i in events} == {ANCESTOR, "transform", "tune", "recombine"}
+    assert {i.request.mutator for i in events} == {ANCESTOR, "transform", "tune", "recombine", "route"}
     assert not any(i.request.model for i in events)
 
 
@@ -298,8 +298,18 @@ def test_two_parents_have_two_sources(axpb: Operator) -> None:
     world = World(axpb, TASK)
     events = told(play(make(Islands, axpb, models=MODELS), world, requests=400, order=Random(1)))
     pairs = [i.request.parents for i in events if i.request.mutator in ("recombine", "crossover")]
-    assert len(pairs) > 20
+    assert len(pairs) > 10
     assert all(world.kernels[a].source != world.kernels[b].source for a, b in pairs)
+
+
+def test_a_route_leads_to_a_kernel_that_is_faster_somewhere_and_no_pair_is_tried_twice(axpb: Operator) -> None:
+    world = World(axpb, TASK)
+    strategy = make(Islands, axpb)
+    events = told(play(strategy, world, requests=300, order=Random(0)))
+    routes = [i.request for i in events if i.request.mutator == "route"]
+    assert len(routes) > 10 and len({request.parents for request in routes}) == len(routes)
+    workloads = {t.workload for i in events if i.evaluation for t in i.evaluation.timings}
+    assert all(set() < set(request.params["faster"]) < workloads for request in routes)
 
 
 @pytest.mark.parametrize("repairs", [0, 1, 3])

@@ -76,3 +76,14 @@ group by kernel_id order by max(speedup) desc nulls last limit $most
 -- The best confirmed one of a task.
 select kernel_id from verdicts where task = $task and status = 'correct' and level = 'confirmed'
 order by log_speedup desc, duplicate_of is not null, kernel_id limit 1
+
+-- [beside]
+-- By workload how a kernel fared in pairs with another one, at the most severe level of those there are.
+select workload, log_ratio, log_ratio_se
+from timings
+where evaluation_id = (
+    select arg_max(evaluation_id, case level when 'confirmed' then 2 when 'full' then 1 else 0 end)
+    from evaluations
+    where task = $task and kernel_id = $kernel and anchor_id = $anchor and status = 'correct'
+)
+order by rowid

@@ -1,0 +1,256 @@
+"""The mutator that makes one kernel of two: each is launched at the sizes where it is the faster one."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+from mutators.analysis.plan_edit import with_tunables
+from mutators.analysis.plan_tables import PlanTable, PlanTables
+from mutators.analysis.syntax import Node, walk
+from mutators.base import Parent, Proposal, Request
+from mutators.recombine import WORD, Side, declared, read_side
+from operators.definition.spec import CPP_KEYWORDS, RESERVED, Operator
+from operators.errors import OperatorError, PlanError
+from operators.expression import Expression, parse
+from operators.kernel import Kernel
+from operators.plan.reading import Zero, parse_plan
+
+_SPOKEN = re.compile(
+    r'"(?:\\.|[^"\\\n])*"|^[ \t]*#[ \t]*include.*|(?:::|->|\.)\s*[A-Za-z_]\w*|[A-Za-z_]\w*', re.MULTILINE
+)
+"""Words of C++; and what they are not to be looked for in: texts, included files, members, names of other spaces."""
+_KEY = re.compile(r"^[ \t]*[a-z_]+[ \t]*=", re.MULTILINE)
+_WHEN = re.compile(r"^[ \t]*when[ \t]*=.*\n?", re.MULTILINE)
+_WHERE = re.compile(r"^[ \t]*where[ \t]*=[ \t]*\[[^\]]*\].*\n", re.MULTILINE)
+_TUNE = re.compile(r"^[ \t]*\[[ \t]*tune[ \t]*\].*\n", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Sizes that go one way, and the others."""
+
+    holds: str
+    fails: str
+
+
+class Route:
+    """A child that runs the second parent where that is faster, and the first elsewhere.
+
+    Params: `faster` names the workloads on which the second parent is faster, `workload_set` their set. One number of
+    the sizes, a dim or a product of two, tells them from the others: the threshold lies midway between the nearest
+    ones. Names of the second parent that the first uses too get a number. Whether the child is right and fast at all
+    sizes is for the evaluator to say.
+    """
+
+    name = "route"
+
+    def applies(self, kernel: Kernel, operator: Operator) -> bool:
+        """True for every kernel of the operator."""
+        return kernel.operator == operator.name
+
+    def propose(self, request: Request, parents: tuple[Parent, ...], operator: Operator) -> Proposal:
+        """The first parent with a route to the second. A failure says why there is none."""
+        started = time.perf_counter()
+        try:
+            kernel, text = _child(request, parents, operator)
+        except (PlanError, OperatorError) as error:
+            kernel, text = None, f"the two cannot be one file: {error}"
+        seconds = time.perf_counter() - started
+        if kernel is None:
+            return Proposal(None, self.name, text, seconds=seconds)
+        return Proposal(kernel, text, seconds=seconds)
+
+
+def _child(request: Request, parents: tuple[Parent, ...], operator: Operator) -> tuple[Kernel | None, str]:
+    """The child and what it is made of, or None and why there is none."""
+    if len(parents) < 2 or parents[0].kernel.id == parents[1].kernel.id:
+        return None, "a route needs two parents that differ"
+    dims = {w.name: w.dims for w in operator.workload_set(request.params["workload_set"])}
+    condition = separated(dims, set(request.params["faster"]))
+    if condition is None:
+        return None, "no size tells where the second parent is the faster one"
+    kernel = routed(parents[0].kernel, parents[1].kernel, condition, operator, request.task.dtype)
+    if kernel is None:
+        return None, "a parent's header cannot be taken apart"
+    return kernel, f"{parents[1].kernel.id[:8]} where {condition.holds}"
+
+
+# --- where ------------------------------------------------------------------------------------------------------------
+
+
+def separated(dims: Mapping[str, Mapping[str, int]], faster: set[str]) -> Condition | None:
+    """Return the condition that holds on as many as possible of the workloads `faster` and on no other one.
+
+    `dims` are those of all workloads by name. Among equals it is the one with the widest gap around the threshold. None
+    where there is no such condition, or where it would hold everywhere.
+    """
+    found: list[tuple[int, float, Condition]] = []
+    names = list(next(iter(dims.values()), ()))
+    for terms in (*((name,) for name in names), *combinations(names, 2)):
+        sizes = {workload: math.prod(known[term] for term in terms) for workload, known in dims.items()}
+        others = [size for workload, size in sizes.items() if workload not in faster]
+        if not others:
+            return None
+        number = " * ".join(terms)
+        below = [size for workload, size in sizes.items() if workload in faster and size < min(others)]
+        above = [size for workload, size in sizes.items() if workload in faster and size > max(others)]
+        if below:
+            limit = math.isqrt(max(below) * (min(others) - 1))
+            gap = min(others) / max(max(below), 1)
+            found.append((len(below), gap, Condition(f"{number} <= {limit}", f"{number} > {limit}")))
+        if above:
+            limit = math.isqrt(max(others) * (min(above) - 1))
+            gap = min(above) / max(max(others), 1)
+            found.append((len(above), gap, Condition(f"{number} > {limit}", f"{number} <= {limit}")))
+    return max(found, key=lambda each: each[:2])[2] if found else None
+
+
+# --- one file of two --------------------------------------------------------------------------------------------------
+
+
+def routed(first: Kernel, second: Kernel, condition: Condition, operator: Operator, dtype: str) -> Kernel | None:
+    """Return the first kernel with the second one's launches where the condition holds.
+
+    None where a header is not written table by table. It raises PlanError where a header cannot be used, and where that
+    of both together cannot.
+    """
+    mine, other = (read_side(kernel, operator, dtype) for kernel in (first, second))
+    if mine is None or other is None:
+        return None
+    a, b = mine.tree.plan, other.tree.plan
+    renew = _renewer(_renamed(mine, other))
+    groups = {name: mine.tree.fresh(name, b.groups) for name in b.groups}
+    tables = _guarded(mine.tables, condition.fails)
+    for kind in ("buffer", "tensor_map", "group", "launch"):
+        brought = [
+            replace(
+                table,
+                name=groups[table.name] if kind == "group" else renew(table.name),
+                text=_table(table, renew, groups),
+            )
+            for table in _guarded(other.tables, condition.holds).tables
+            if table.kind == kind
+        ]
+        for name in dict.fromkeys(table.name for table in brought):
+            alike = tuple(table for table in brought if table.name == name)
+            tables = tables.with_tables(kind, name, (*tables.of(kind, [name]), *alike))
+    tables = tables.with_lets({renew(name): renew(let.text) for name, let in b.lets.items()})
+    tables = tables.with_top(
+        requires=_either(a.requires.text, renew(b.requires.text), condition),
+        deterministic=a.deterministic and b.deterministic,
+        zero=_cleared(a.zero, [Zero(renew(z.name), z.when and _parsed(renew(z.when.text))) for z in b.zero], condition),
+    )
+    text = with_tunables(
+        f"{tables.render().rstrip()}\n\n{renew(other.tables.after.removeprefix('*/').strip())}\n",
+        {renew(name): values for name, values in b.tune.items()},
+    )
+    if text is None:
+        return None
+    if b.where:
+        text = _restricted(text, [*(c.expression.text for c in a.where), *(renew(c.expression.text) for c in b.where)])
+    parse_plan(text, operator, first.target)
+    return Kernel(
+        first.operator, first.target, text, {**first.values, **{renew(n): v for n, v in second.values.items()}}
+    )
+
+
+def _renamed(mine: Side, other: Side) -> dict[str, str]:
+    """New names of what the second file declares and the first one uses too, and of what the first one's macros are."""
+    theirs = set(WORD.findall(other.kernel.source))
+    macros = {name for name, is_macro in _declarations(mine) if is_macro} & theirs
+    own = {name for name, _ in _declarations(other)} & mine.tree.names
+    own -= RESERVED | CPP_KEYWORDS | mine.tree.operator.names
+    found: dict[str, str] = {}
+    for name in sorted(own | macros):
+        found[name] = mine.tree.fresh(name, theirs | set(found.values()))
+    return found
+
+
+def _declarations(side: Side) -> Iterator[tuple[str, bool]]:
+    """Names that a file declares for all of it, those of its header included, and whether each is a macro."""
+    plan = side.tree.plan
+    yield from ((name, True) for name in plan.tune)
+    yield from ((table.name, False) for table in side.tables.tables if table.kind in ("buffer", "tensor_map"))
+    yield from ((name, False) for name in plan.lets)
+    yield from ((f.name, False) for f in side.tree.functions if not _is_member(f.node))
+    for node in walk(side.tree.root):
+        if node.type.startswith("preproc") and (name := node.child_by_field_name("name")):
+            yield side.tree.slice(name), True
+        elif node.parent == side.tree.root or node.type in ("enumerator", "template_declaration"):
+            yield from ((name, False) for name in declared(side.tree, node))
+
+
+def _is_member(function: Node) -> bool:
+    """Whether a function's definition stands in that of a class, which keeps its names apart."""
+    node = function.parent
+    while node and node.type == "template_declaration":
+        node = node.parent
+    return node is not None and node.type == "field_declaration_list"
+
+
+def _renewer(renamed: Mapping[str, str]) -> Callable[[str], str]:
+    """The function that puts new names into a text of C++ or of formulas."""
+    return lambda text: _SPOKEN.sub(lambda match: renamed.get(match[0], match[0]), text)
+
+
+def _table(table: PlanTable, renew: Callable[[str], str], groups: Mapping[str, str]) -> str:
+    """A table of the header with new names in what its keys are set to; groups apart, as dims may have their names."""
+    head, _, rest = table.text.partition("\n")
+    if table.kind == "group":
+        head = f"[group.{groups[table.name]}]"
+    lines = []
+    for line in rest.splitlines(keepends=True):
+        key = _KEY.match(line)
+        end = key.end() if key else 0
+        if table.kind == "launch" and key and key[0].split("=")[0].strip() == "group":
+            lines.append(re.sub(r'"(\w+)"', lambda name: f'"{groups[name[1]]}"', line))
+            continue
+        # Formulas and names stand in quotes here, which texts of C++ do as well.
+        lines.append(line[:end] + re.sub(r"[^\"]+", lambda part: renew(part[0]), line[end:]))
+    return f"{head}\n{''.join(lines)}"
+
+
+def _guarded(tables: PlanTables, condition: str) -> PlanTables:
+    """The tables with launches that happen only where the condition holds."""
+    guarded = []
+    for table in tables.tables:
+        if table.kind == "launch":
+            found = _WHEN.search(table.text)
+            before = re.search(r'"(.*)"', found[0]) if found else None
+            when = f"({condition}) and ({before[1]})" if before else condition
+            head, _, rest = table.text.partition("\n")
+            table = replace(table, text=f'{head}\nwhen = "{when}"\n{_WHEN.sub("", rest)}')
+        guarded.append(table)
+    return replace(tables, tables=tuple(guarded))
+
+
+def _either(first: str, second: str, condition: Condition) -> str:
+    """The demand of the one that runs."""
+    if first == second:
+        return first
+    return f"({second}) if {condition.holds} else ({first})"
+
+
+def _cleared(first: tuple[Zero, ...], second: list[Zero], condition: Condition) -> list[Zero]:
+    """The buffers that either clears, where it does."""
+    found: dict[str, str] = {}
+    for zeros, holds in ((first, condition.fails), (second, condition.holds)):
+        for zero in zeros:
+            when = f"({holds}) and ({zero.when.text})" if zero.when else f"({holds})"
+            found[zero.name] = f"{found[zero.name]} or {when}" if zero.name in found else when
+    return [Zero(name, _parsed(when)) for name, when in found.items()]
+
+
+def _restricted(text: str, conditions: list[str]) -> str:
+    """The file with these conditions on its settings in place of its own."""
+    written = ", ".join(f'"{" ".join(condition.split())}"' for condition in conditions)
+    return _TUNE.sub(lambda tune: f"{tune[0]}where = [{written}]\n", _WHERE.sub("", text, count=1), count=1)
+
+
+def _parsed(text: str) -> Expression:
+    return parse(text, set(WORD.findall(text)) - {"and", "or", "not", "if", "else"})
