@@ -230,7 +230,7 @@ def test_figures_go_to_clients_that_log_by_step(kind: Any, tmp_path: Path, monke
     assert calls[0]["name"] == "r" and calls[0]["config"]["seed"] == 7 and calls[0]["resume"] == "allow"
     assert any(f"{TASK}/confirmed_speedup" in call[1] for call in calls if isinstance(call, tuple))
     if kind is Wandb:
-        assert {"report.html", "verdicts.json"} < files.keys()
+        assert {"report.html", "verdicts.json", "card.json"} < files.keys()
 
 
 @pytest.mark.filterwarnings("ignore")  # those of its own libraries
