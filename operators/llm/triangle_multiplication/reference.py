@@ -102,7 +102,7 @@ def cancel(
     left_weight: Tensor, right_weight: Tensor, left_gate: Tensor, right_gate: Tensor, out_gate: Tensor,
     out_norm_weight: Tensor, out_norm_bias: Tensor, out_weight: Tensor,
 ) -> dict[str, Tensor]:  # fmt: skip
-    """Every second hidden channel is the one before it, taken away but for a thousandth; a last one counts as little."""
+    """Every second hidden channel is the one before it, taken away but for a 4,096th; a last one counts as little."""
     even = len(out_norm_weight) // 2 * 2
     rows = {
         "left_weight": left_weight, "right_weight": right_weight, "left_gate": left_gate, "right_gate": right_gate,
