@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from evo.config import DEFAULT_SETS
@@ -28,7 +28,7 @@ from operators.plan.reading import parse_plan
 Say = Callable[[str], None]
 Along = Callable[[Sequence[Mutant]], Iterable[Mutant]]
 """Goes along mutants, and may show how far it is."""
-UNTRIED = "untried"
+UNTRIED, PRECISE = "untried", "fp64"
 QUARANTINES = 3
 """Retries of a naive kernel that is quarantined because timers err on a busy machine."""
 MOST_SURVIVING = 0.1
@@ -51,10 +51,14 @@ class Survivor:
     """Its results are other numbers than the naive kernel's on some inputs, all within the error bound; None: those
     vary themselves."""
     diff: str
+    rounded: bool = False
+    """They differ by rounding alone: in fp64 no check refuses it either, whose bounds are 2^29 times as narrow."""
 
     @property
     def told(self) -> str:
         """Advice to its author."""
+        if self.rounded:
+            return "its results differ by rounding alone, as a run in fp64 shows: it is equivalent"
         if self.differs:
             return "its results differ from the naive kernel's, all within the error bound: is the bound too wide?"
         if self.differs is None:
@@ -103,7 +107,8 @@ class TaskCheck:
         """Whether more survived than may be equivalent."""
         if strict and self.survivors:
             return True
-        return any(s.differs for s in self.survivors) or len(self.survivors) > MOST_SURVIVING * self.mutants
+        doubtful = [survivor for survivor in self.survivors if not survivor.rounded]
+        return any(s.differs for s in doubtful) or len(doubtful) > MOST_SURVIVING * self.mutants
 
 
 @dataclass
@@ -238,6 +243,7 @@ def _checked(
         admission = MutationTest(tried, kernel, shapes)
         try:
             naive = admission.naive()
+            naive_s = time.monotonic() - begin
             found = TaskCheck(str(task), tried.words)
             if naive.rejection:
                 is_own = tried.is_own_fault(naive.rejection.status)
@@ -250,7 +256,9 @@ def _checked(
             terms.say("\n".join(_naive_lines(found, file, len(admission.shapes))))
             if found.right and has_mutants:
                 tree = SyntaxTree(kernel.source, operator, task.target, task.dtype)
-                _try_mutants(admission, kernel, mutants(kernel, tree), terms, found)
+                every = mutants(kernel, tree)
+                _try_mutants(admission, kernel, every, terms, found, each_s=naive_s)
+                _retry_rounded(operator, task, kernel, shapes, every, found)
                 terms.say("\n".join(mutant_lines(found)))
         finally:
             admission.close()
@@ -306,11 +314,15 @@ def _naive_lines(found: TaskCheck, file: str, shapes: int) -> Iterator[str]:
 
 
 def _try_mutants(
-    admission: MutationTest, kernel: Kernel, every: Sequence[Mutant], terms: _Terms, found: TaskCheck
+    admission: MutationTest, kernel: Kernel, every: Sequence[Mutant], terms: _Terms, found: TaskCheck, *, each_s: float
 ) -> None:
+    """`each_s`: the time of one, as far as it is known."""
     end = time.monotonic() + terms.limit_s
     picked = chosen(every, terms.most)
-    terms.say(f"{found.task}: {len(picked)} of {len(every)} mutants, in at most {terms.limit_s:.0f} s")
+    needed_s = min(len(picked) * each_s, terms.limit_s)
+    terms.say(
+        f"{found.task}: {len(picked)} of {len(every)} mutants, in about {needed_s:.0f} s, at most {terms.limit_s:.0f} s"
+    )
     tried = 0
     for mutant in terms.along(picked):
         if time.monotonic() > end:
@@ -332,6 +344,33 @@ def _count(mutant: Mutant, tried: Tried, kernel: Kernel, found: TaskCheck) -> No
         if not tried.rejection:
             changed = _diff(kernel.source, mutant.kernel.source)
             found.survivors.append(Survivor(mutant.line, mutant.kind, tried.differs, changed))
+
+
+def _retry_rounded(
+    operator: Operator,
+    task: Task,
+    kernel: Kernel,
+    shapes: Sequence[Workload],
+    every: Sequence[Mutant],
+    found: TaskCheck,
+) -> None:
+    """Run survivors whose results differ once more, in fp64: (x - mean) * x in a sum passes there as well, where
+    another constant, which the bound of fp32 is too wide to see, does not."""
+    told = {survivor.diff for survivor in found.survivors if survivor.differs}
+    again = {diff: each.kernel for each in every if (diff := _diff(kernel.source, each.kernel.source)) in told}
+    if not again or task.dtype == PRECISE:
+        return
+    with tempfile.TemporaryDirectory(prefix="evo-") as folder:
+        precise = Task(task.operator, PRECISE, task.target)
+        set_ = _workload_set(operator, task.target)
+        admission = MutationTest(place(operator, precise, workload_set=set_, folder=Path(folder)), kernel, shapes)
+        try:
+            if admission.naive().rejection:  # it says nothing of mutants
+                return
+            rounded = {diff for diff, each in again.items() if admission.tried(each).rejection is None}
+        finally:
+            admission.close()
+    found.survivors = [replace(survivor, rounded=survivor.diff in rounded) for survivor in found.survivors]
 
 
 def _diff(old: str, new: str) -> str:

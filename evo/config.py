@@ -217,6 +217,14 @@ class RunConfig(BaseModel):
         return Tuned(strategy, replace(context, trials=cell.trials)) if cell and cell.tune else strategy
 
     @property
+    def renews(self) -> bool:
+        """Whether a question to the outside that nobody took is asked anew once much faster kernels are known.
+
+        That is for strategies that ask about fast kernels; what a comparison's cell asks stays as it is.
+        """
+        return self.cell is None and getattr(named_class("strategy", self.strategy, STRATEGIES), "renews", False)
+
+    @property
     def independent(self) -> bool:
         """Whether the strategy's attempts are to know nothing of each other, so that no prompt tells of others."""
         return bool(getattr(named_class("strategy", self.strategy, STRATEGIES), "independent", False))

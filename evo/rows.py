@@ -186,11 +186,11 @@ def proposal_row(request: Request, proposal: Proposal, *, at: float) -> Row:
     }  # fmt: skip
 
 
-def placed(rows: Rows, *, generation: int, is_new: bool) -> Rows:
+def placed(rows: Rows, *, generation: int, is_new: bool, is_verdict: bool) -> Rows:
     """Return the rows of one request with their place in the lineage: its proposal, and its evaluations, least severe
     first.
 
-    `is_new`: no request told before had its kernel in its task.
+    `is_new`: no request told before had its kernel in its task; `is_verdict`: none had a verdict on it, and this has.
     """
     (proposal,) = rows["proposals"]
     judged = rows.get("evaluations", [])
@@ -198,7 +198,7 @@ def placed(rows: Rows, *, generation: int, is_new: bool) -> Rows:
     evaluate_s = proposal["evaluate_s"] + spent_ms / 1e3
     told = proposal | {"generation": generation, "is_new": is_new, "evaluate_s": evaluate_s}
     last = len(judged) - 1
-    marked = [row | {"is_verdict": is_new and place == last} for place, row in enumerate(judged)]
+    marked = [row | {"is_verdict": is_verdict and place == last} for place, row in enumerate(judged)]
     return rows | {"proposals": [told], "evaluations": marked}
 
 

@@ -61,7 +61,7 @@ FLOORS = {
         "session",
         "compare replay",
         "report",
-        "evaluate outside packaging report.comparison report.ui",
+        "evaluate outside packaging report.comparison report.ui track",
         "cli",
     ),
 }

@@ -18,7 +18,7 @@ from evo.cli.export import packages, promotes
 from evo.cli.operators import machine, own, show_pages
 from evo.cli.outside import login, outside
 from evo.cli.runs import looks, reports, uis
-from evo.cli.shared import RUNS, AsJson, RunName, Runs
+from evo.cli.shared import RUNS, AsJson, Hub, LogAs, Notices, RunName, Runs
 from evo.cli.sql import asks
 from evo.report.output import as_json as json_of
 from evo.report.output import raw, safe_streams
@@ -58,6 +58,10 @@ RayOption = Annotated[bool, typer.Option("--ray", help="Work in Ray actors, on a
 RayAddress = Annotated[str, typer.Option(metavar="HOST:PORT", help="Work on this Ray cluster, on all its machines.")]
 Detach = Annotated[
     bool, typer.Option("--detach", help="Go on without this terminal, and say how to follow; see evo attach.")
+]
+Trackers = Annotated[
+    list[str],
+    typer.Option("--track", metavar="TRACKER", help="Tell mlflow, wandb, trackio or otel of the run; repeatable."),
 ]
 ROOM_BESIDE, LEAST_SHOWN = 9, 4
 """Lines of a terminal that are kept for what is said beside a run's table; tasks that are shown at least."""
@@ -152,6 +156,9 @@ def run(
     set_: Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Any setting; repeatable.")] = [],  # noqa: B006
     config: Annotated[Path | None, typer.Option(help="TOML file with the same settings. Default: none.")] = None,
     wait: Wait = 0.0,
+    track: Trackers = [],  # noqa: B006
+    notify: Notices = [],  # noqa: B006
+    log: LogAs = "",
     ray: RayOption = False,
     ray_address: RayAddress = "",
     detach: Detach = False,
@@ -169,14 +176,15 @@ def run(
         _detach(runs)
         return
     began = time.time()
+    told = _told(track, notify, log)
     from evo.budget import parse_limits
     from evo.config import read_config
     from evo.folders import new_folder
-    from evo.outside.importing import operator_of
+    from evo.outside.importing import operators_of
     from evo.session import Session, invitations, put, start
     from operators.catalog import of_family
 
-    named = [*map(operator_of, operators), *(name for wanted in family for name in of_family(wanted))]
+    named = [*operators, *(name for wanted in family for name in of_family(wanted))]
     if not named and not config and not any(setting.partition("=")[0].strip() == "operators" for setting in set_):
         raise UserError("name an operator, such as `evo run softmax`, or a --family; `evo operators` lists them")
     changes: dict[str, Any] = {
@@ -185,13 +193,14 @@ def run(
         "budget": parse_limits(budget) or None, "seed": seed, "workers": workers,
         "threads": threads, "models": llm,
     }  # fmt: skip
-    resolved = read_config(config, changes, set_).resolved()
+    settings = read_config(config, changes, set_)
+    resolved = settings.model_copy(update={"operators": operators_of(settings.operators)}).resolved()
     guests = invitations(resolved, from_, login()) if from_ else []
     folder = new_folder(runs, resolved)
     put(folder, guests)
     print(f"run {folder}", file=sys.stderr)
     session = Session(ray=ray_address or ("local" if ray else ""), began=began, wait_s=wait)
-    searching(folder, lambda progress: start(resolved, folder, progress, session), as_json=as_json)
+    searching(folder, lambda progress: start(resolved, folder, progress, session), as_json=as_json, told=told)
 
 
 @app.command()
@@ -202,6 +211,9 @@ def resume(
         bool, typer.Option("--confirm", help="Only confirm the leaders, however long it takes.")
     ] = False,
     wait: Wait = 0.0,
+    track: Trackers = [],  # noqa: B006
+    notify: Notices = [],  # noqa: B006
+    log: LogAs = "",
     ray: RayOption = False,
     ray_address: RayAddress = "",
     detach: Detach = False,
@@ -219,8 +231,9 @@ def resume(
     if detach:
         _detach(runs, folder)
         return
+    told = _told(track, notify, log)
     session = Session(ray=ray_address or ("local" if ray else ""), began=began, wait_s=wait, only_confirm=confirm)
-    searching(folder, lambda progress: continue_run(folder, limits, progress, session), as_json=as_json)
+    searching(folder, lambda progress: continue_run(folder, limits, progress, session), as_json=as_json, told=told)
 
 
 @app.command()
@@ -270,6 +283,16 @@ def best(
         Path | None,
         typer.Option(metavar="DIR", help="Write it into this new folder, with all that it takes to use it elsewhere."),
     ] = None,
+    form: Annotated[
+        str,
+        typer.Option(
+            "--as",
+            metavar="FORMAT",
+            help="Write it as a solution of the imported task: kernelbench, flashinfer, sol or gpumode; into a folder "
+            "here, or that of --package.",
+        ),
+    ] = "",
+    hub: Hub = False,
     task: Annotated[str, typer.Option(help="Beginning of the task, such as softmax/fp32.")] = "",
     runs: Runs = RUNS,
     as_json: AsJson = False,
@@ -282,8 +305,8 @@ def best(
     from operators.plan.defaults import with_defaults
 
     opened = Run(find_run(runs, run))
-    if package:
-        _package(opened, package, task)
+    if package or form:
+        _package(opened, package, task, form, hub=hub)
         return
     kernels = [row for row in best_kernels(opened) if row["task"].startswith(task)]
     if not kernels:
@@ -385,15 +408,34 @@ def _detach(runs: Path, resumed: Path | None = None) -> None:
     print(how_to_follow(detach(sys.argv[1:], runs, resumed)))
 
 
-def searching(folder: Path, search: Any, *, as_json: bool) -> None:
-    """Show a search while it runs, and what came of it; `search` is called with what shows it. It raises typer.Exit."""
+def _told(track: Sequence[str], notify: Sequence[str], log: str) -> list[str]:
+    """The words of `evo track` for those who are told of a run. It raises UserError where one cannot be."""
+    if not (track or notify or log):
+        return []
+    from evo.track.sinks import sinks
+
+    sinks(track, notify, log)
+    words = [
+        word for name, values in (("--to", track), ("--notify", notify)) for value in values for word in (name, value)
+    ]
+    return [*words, *(["--log", log] if log else [])]
+
+
+def searching(folder: Path, search: Any, *, as_json: bool, told: Sequence[str] = ()) -> None:
+    """Show a search while it runs, and what came of it; `search` is called with what shows it. It raises typer.Exit.
+
+    `told` are the words of `evo track` for those who are told of it; a log on standard output stands for all that is
+    shown.
+    """
     from evo.api import Run
     from evo.report.live import Progress
     from evo.report.status import summary
+    from evo.track.follower import followed
 
-    with Progress() as progress:
+    is_logged = "--log" in told
+    with Progress() as progress, followed(folder, told, _say):
         try:
-            reason = search(progress)
+            reason = search((lambda _: None) if is_logged else progress)
         except UserError:
             raise
         except (Exception, KeyboardInterrupt):  # whatever it is, it goes on; the user is told what is not lost
@@ -402,13 +444,18 @@ def searching(folder: Path, search: Any, *, as_json: bool) -> None:
             raise
     run = Run(folder)
     tasks = summary(run)
-    _show_summary(run, tasks, as_json=as_json)
+    if not is_logged:
+        _show_summary(run, tasks, as_json=as_json)
     print(f"ended: {reason}", file=sys.stderr)
     if reason == "stopped":
         print(f"stopped; continue with: evo resume {folder}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)
     if any(task.problem for task in tasks):
         raise typer.Exit(FAILED)
+
+
+def _say(said: str) -> None:
+    print(f"evo: {said}", file=sys.stderr, flush=True)
 
 
 def _show_summary(
@@ -462,11 +509,18 @@ def _show_best(kernels: Sequence[dict[str, Any]], known: Mapping[str, tuple[Stan
     show(best_table((k["task"], known[k["task"]][0], k["values"]) for k in kernels))
 
 
-def _package(run: Run, folder: Path, task: str) -> None:
+def _package(run: Run, folder: Path | None, task: str, form: str, *, hub: bool) -> None:
     from evo.packaging.package import from_run, write_package
+    from evo.packaging.solution import write_solution
 
     subject = from_run(run, task)
-    write_package(subject, folder)
+    if folder and not form:
+        write_package(subject, folder, hub=hub)
+    else:
+        folder = folder or Path(f"{subject.operator.name}-{form}")
+        traces = write_solution(subject, form, folder)
+        if traces == 0 and (folder / "solution.json").exists():
+            print("no traces.jsonl: the run timed none of the task's own workloads", file=sys.stderr)
     print(f"{subject.task}: {subject.kernel.id[:12]} written to {folder}", file=sys.stderr)
     if subject.verdict and subject.verdict["level"] != "confirmed":
         print(f"it is not confirmed: evo resume {run.folder} --confirm", file=sys.stderr)

@@ -77,9 +77,11 @@ def compare(
     from evo.compare.judgement import judge
     from evo.compare.running import compare as run
     from evo.compare.running import prepare
+    from evo.outside.importing import operators_of
     from evo.report.comparison.progress import ComparisonProgress
 
     made = read_comparison(config, models=llm, settings=set_)
+    made = made.model_copy(update={"operators": operators_of(made.operators)})
     if report:
         from evo.report.comparison.report import check_report
 

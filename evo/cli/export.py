@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from evo.cli.shared import RUNS, AsJson, RunName, Runs
+from evo.cli.shared import RUNS, AsJson, Hub, RunName, Runs
 from evo.report.output import as_json as json_of
 
 promotes = typer.Typer()
@@ -61,9 +61,10 @@ def package(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="New folder; nothing is overwritten.")],
     target: Annotated[str, typer.Option(help="cpu or cuda; default: by the file's ending.")] = "",
     dtype: Annotated[str, typer.Option(help="Element type.")] = "",
+    hub: Hub = False,
 ) -> None:
     """Write a kernel into a folder that works without kernel-evo: code, loader, test, verdict, lineage."""
     from evo.packaging.package import from_file, write_package
 
-    write_package(from_file(operator, kernel, target=target, dtype=dtype), folder)
+    write_package(from_file(operator, kernel, target=target, dtype=dtype), folder, hub=hub)
     print(f"{operator}: {kernel} written to {folder}", file=sys.stderr)

@@ -97,8 +97,8 @@ def check(
 ) -> None:
     """Check an operator: its definition, its naive kernels on all shapes, and whether wrong kernels are refused.
 
-    Exit code 1 where a naive kernel is not right, where a mutant of it survives whose results are others than its own,
-    or where more than a tenth of the mutants survive.
+    Exit code 1 where a naive kernel is not right, where a mutant of it survives whose results are others than its own
+    by more than rounding, or where more than a tenth of the mutants survive.
     """
     from evo.budget import parse_limits
     from evo.check_operator import check as checked

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -44,11 +45,11 @@ def ask(
     """The questions of a run that wait for answers from outside, as requests of OpenAI's batches.
 
     Of a comparison those of all its cells, shuffled; nothing says which arm asks.
-    Asked again they are the same ones, but for those that were answered since.
+    Asked again they are the same ones, but for those that were answered since; they are not withdrawn any more.
     """
     from evo.compare.cells import stored
     from evo.folders import find_run
-    from evo.outside.questions import comparison_in, comparison_questions, config_of, nobody_asks, open_questions
+    from evo.outside.questions import comparison_in, comparison_questions, config_of, nobody_asks, open_questions, take
 
     if place := comparison_in(runs, run):
         llm, found = stored(place).config.llm, comparison_questions(place)
@@ -58,6 +59,9 @@ def ask(
             raise UserError(problem)
         llm, found = config_of(folder).llm, open_questions(folder)
     asked = found[:count]
+    if not place and config_of(folder).renews:
+        with suppress(UserError):  # where nothing can be told they can be read all the same
+            take(folder, asked)
     lines = [q.to_text() if text else _line(q.to_batch(llm.parameters if llm else {}, model)) for q in asked]
     written = "".join(f"{line}\n" for line in lines)
     try:
@@ -126,7 +130,7 @@ def tell(
 @outside.command()
 def mcp(
     run: RunName = "last",
-    task: Annotated[str, typer.Option(help="Beginning of the task, if the run has several.")] = "",
+    task: Annotated[str, typer.Option(help="Beginning of the only task to serve, if the run has several.")] = "",
     author: Annotated[str, typer.Option(metavar="NAME", help="Who hands in. Default: your login's name.")] = "",
     go: Annotated[
         bool, typer.Option("--go/--no-go", help="Go on with the search for what is handed in, if none is under way.")
@@ -139,7 +143,8 @@ def mcp(
 ) -> None:
     """Serve a run to a coding agent, over MCP on standard input and output.
 
-    Its tools: status, next_question, answer, submit, verdict, sql, and those of a workbench, such as build and check.
+    Its tools: status, machine, next_question, answer, attempt, submit, verdict, sql, and those of a workbench, such as
+    build, check, judge and profile.
     """
     import asyncio
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from evo.cli.completion import kernel_ids
-from evo.cli.shared import RUNS, AsJson, RunName, Runs
+from evo.cli.shared import RUNS, AsJson, LogAs, Notices, RunName, Runs
 from evo.report.output import as_json as json_of
 from operators.errors import UserError
 
@@ -55,6 +57,42 @@ def attach(run: RunName = "last", runs: Runs = RUNS) -> None:
         watch(folder)
     except KeyboardInterrupt:
         print(f"run {folder} is left alone; look again with: evo attach {folder}", file=sys.stderr)
+
+
+@looks.command()
+def track(
+    run: RunName = "last",
+    to: Annotated[
+        list[str], typer.Option("--to", metavar="TRACKER", help="mlflow, wandb, trackio or otel; repeatable.")
+    ] = [],  # noqa: B006
+    notify: Notices = [],  # noqa: B006
+    log: LogAs = "",
+    beside_search: Annotated[bool, typer.Option("--beside-search", hidden=True)] = False,
+    runs: Runs = RUNS,
+) -> None:
+    """Tell trackers of a run until it ends, or of one that is over; the same is told by evo run --track."""
+    from evo.folders import find_run
+    from evo.track.follower import DRAIN_S, lower_priority
+    from evo.track.follower import track as follow
+    from evo.track.sinks import sinks
+
+    takers, sys.stdout = sinks(to, notify, log), sys.stderr  # the log alone goes to standard output
+    if not takers:
+        raise UserError("name a tracker, such as --to mlflow, or say --notify or --log")
+    lower_priority()
+    logging.disable()  # clients repeat at length what is said in a line below
+
+    def say(said: str) -> None:
+        print(f"evo: {said}", file=sys.stderr, flush=True)
+
+    folder = Path(run) if beside_search else find_run(runs, run)
+    most_s = DRAIN_S if beside_search else None  # who asks by hand may wait
+    if lacking := follow(folder, takers, beside=beside_search, say=say, most_s=most_s):
+        trackers = [name for name in lacking if name in to]
+        how = f"; for the rest: evo track {folder} --to {' --to '.join(trackers)}" if trackers else ""
+        say(f"{', '.join(lacking)} did not take everything{how}")
+    sys.stderr.flush()
+    os._exit(1 if lacking else 0)  # a client's thread that hangs is not waited for
 
 
 @looks.command()
@@ -134,6 +172,59 @@ def report(
     print(write_report(where, out or Path(f"{where.stem}-report.html"), replace=force))
 
 
+@reports.command()
+def score(
+    names: Annotated[list[str], typer.Argument(metavar="RUN...", help="Runs, folders of runs, or patterns.")],
+    out: Annotated[Path | None, typer.Option(metavar="FILE.md", help="Write to this new file.")] = None,
+    runs: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Score runs by sets of tasks as each set's community does, beside our intervals: fast_p, means, SOL scores."""
+    from evo.api import Run
+    from evo.folders import find_runs
+    from evo.report.render import markdown
+    from evo.report.scoreboard import as_data, document, task_scores
+
+    folders = []
+    for name in names:
+        found = find_runs(runs, name)
+        folders += found if isinstance(found, list) else [found]
+    tasks = task_scores(Run(folder) for folder in dict.fromkeys(folders))
+    made = json_of(as_data(tasks)) + "\n" if as_json else markdown(document(tasks, ", ".join(names), time.time()))
+    if out is None:
+        print(made, end="")
+        return
+    try:
+        with out.open("x", encoding="utf-8") as file:
+            file.write(made)
+    except OSError as error:
+        raise UserError(f"--out {out}: cannot be written: {error.strerror}") from None
+    print(out)
+
+
+@reports.command()
+def card(
+    run: Annotated[
+        str, typer.Argument(metavar="RUN|COMPARISON", help="As for other commands; a comparison's folder or name.")
+    ] = "last",
+    runs: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a run or a comparison may claim: evaluation, rival, what ships, budget, hardware, versions."""
+    from evo.api import Run
+    from evo.compare.cells import CONFIG, folder_of
+    from evo.folders import find_run
+    from evo.report.card import comparison_card, run_card
+
+    compared = [place for place in (Path(run), folder_of(runs, run), runs / run) if (place / CONFIG).is_file()]
+    fields = comparison_card(compared[0]) if compared else run_card(Run(find_run(runs, run)))
+    if as_json:
+        print(json_of(dict(fields)))
+        return
+    for name, said in fields:
+        print(f"{name:<11} {said}")
+
+
 INTERRUPTED = 130
 LOOPBACK = "127.0.0.1"
 uis = typer.Typer()
@@ -153,6 +244,8 @@ def ui(
     runs: Runs = RUNS,
 ) -> None:
     """Serve a run's report as a page that keeps up with the search, to this machine's browsers; Ctrl-C ends it."""
+    from threading import Thread
+
     from evo.charts.drawing import check_drawing
     from evo.folders import find_run
     from evo.report.ui.server import Maker, Watched, is_loopback, server
@@ -174,6 +267,8 @@ def ui(
                 )
             print(f"run {folder} is shown at {address} (Ctrl-C ends it)", flush=True)
             watched.look()
+            # The process of the other pages, and what draws in it, take two seconds to start: not those of a reader.
+            Thread(target=watched.other, args=("/models",), daemon=True).start()
             if open_:
                 import webbrowser
 

@@ -17,4 +17,16 @@ RunName = Annotated[
 ]
 Runs = Annotated[Path, typer.Option("--runs", help="Folder that holds the runs.", envvar="EVO_RUNS")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Notices = Annotated[
+    list[str],
+    typer.Option(
+        "--notify",
+        metavar="URL|COMMAND",
+        help="Tell of a new confirmed best, a stall, a failure, the end: POST JSON there, or run it; repeatable.",
+    ),
+]
+LogAs = Annotated[
+    str, typer.Option("--log", metavar="FORMAT", help="json: a line of JSON for each event on standard output.")
+]
+Hub = Annotated[bool, typer.Option("--hub", help="Lay the package out as a repository of Hugging Face's kernels.")]
 RUNS = Path("runs")

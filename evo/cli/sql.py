@@ -146,17 +146,48 @@ def _show_queries(*, as_json: bool) -> None:
 
 @asks.command()
 def export(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="As for other commands.")],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="A new FILE.duckdb, or a new folder for Parquet files.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="As for other commands; with --harbor an operator.")],
+    out: Annotated[
+        Path | None, typer.Argument(metavar="OUT", help="A new FILE.duckdb, or a new folder for Parquet files.")
+    ] = None,
+    dataset: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Instead, a data set with a card, without secrets, paths and names."),
+    ] = None,
+    harbor: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Instead, a task of Harbor whose reward is our verdict.")
+    ] = None,
+    target: Annotated[str, typer.Option(help="With --harbor: cpu (default) or cuda.")] = "cpu",
+    dtype: Annotated[str, typer.Option(help="With --harbor: element type. Default: the operator's first.")] = "",
     runs: Runs = RUNS,
 ) -> None:
     """Write a run for other tools: its tables and views as Parquet files, or one DuckDB file that opens by itself."""
+    if [out, dataset, harbor].count(None) != 2:
+        raise UserError("name one of OUT, --dataset FOLDER and --harbor FOLDER")
+    if harbor:
+        from evo.packaging.harbor import write_task
+
+        print(f"{write_task(run, harbor, target=target, dtype=dtype)} written to {harbor}", file=sys.stderr)
+        return
     from evo.folders import find_runs
-    from evo.store.export import export_duckdb, export_parquet
 
     where = find_runs(runs, run)
     if isinstance(where, list):
-        raise UserError(f"{run} names several runs; put them into one file with: evo merge {out} {run}")
+        raise UserError(f"{run} names several runs; put them into one file with: evo merge OUT.duckdb {run}")
+    if dataset:
+        from evo.api import Run
+        from evo.packaging.dataset import write_dataset
+
+        counts = write_dataset(Run(where), dataset)
+        print(f"{dataset}: {', '.join(f'{count} {part}' for part, count in counts.items())}", file=sys.stderr)
+        print("read it before you publish it: no program finds every secret", file=sys.stderr)
+    elif out:
+        _export(where, out)
+
+
+def _export(where: Path, out: Path) -> None:
+    from evo.store.export import export_duckdb, export_parquet
+
     if out.suffix == DUCKDB:
         export_duckdb(where, out)
         print(f"{out}: open it with duckdb, evo sql {out}, or evo.open({str(out)!r})", file=sys.stderr)

@@ -15,7 +15,7 @@ from evo.config import RunConfig
 from evo.inbox import Inbox
 from evo.session import BUILD_FOLDER, run_context
 from evo.store.snapshots import has_writer
-from evo.workers.jobs import Found, Job, SpotCheck, TakeProfile
+from evo.workers.jobs import Found, Job
 from evo.workers.local import LocalPool
 from evo.workers.pool import Pool
 from evo.workers.worker import WorkerSpec, gpu_specs, worker_cores
@@ -28,10 +28,10 @@ SEARCHES = "is for the search alone, which nothing may disturb while it times: s
 
 
 class DraftWorkers:
-    """`evo.workers.jobs.Runs` beside a search that may be under way: drafts are built and checked, never timed.
+    """`evo.workers.jobs.Runs` beside a search that may be under way.
 
     Timings of the search are not disturbed: on the CPU one worker shares the search's cores by its locks, and on a GPU
-    nothing runs but the compiler and emulation. The first job starts it.
+    nothing runs but the compiler and emulation: drafts are not timed there. The first job starts it.
     """
 
     def __init__(self, folder: Path, config: RunConfig) -> None:
@@ -44,10 +44,8 @@ class DraftWorkers:
 
     async def run(self, job: Job[Found]) -> Found:
         """Return the answer of a draft's job. It raises UserError for one that is for a search alone."""
-        if isinstance(job, SpotCheck) and job.task.target != "cpu":
-            raise UserError(f"to run what cannot be emulated {SEARCHES}")
-        if not job.builds and not isinstance(job, SpotCheck):
-            raise UserError(f"to {'profile' if isinstance(job, TakeProfile) else 'judge'} {SEARCHES}")
+        if not job.builds and job.task.target != "cpu":
+            raise UserError(f"to run a kernel {SEARCHES}")
         return await self._started().run(job)
 
     async def close(self) -> None:

@@ -7,7 +7,7 @@ import os
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +47,32 @@ def import_problem(source: str, *, inputs: str = "", name: str = "", out: Path |
         ) from None
 
 
-def operator_of(named: str) -> str:
-    """The operator that a user names: a foreign problem is imported first, into a folder here, once."""
+def operators_of(named: Sequence[str]) -> list[str]:
+    """The operators that a user names. Foreign problems are imported first, once each.
+
+    A problem becomes a folder here; those of a pattern, such as `KernelBench/KernelBench/level1/*.py`, folders in
+    `imported/`, where one that cannot be read is left out with a line. It raises UserError.
+    """
+    return [operator for name in named for operator in (_set(name) if "*" in name else [operator_of(name)])]
+
+
+def _set(pattern: str) -> Iterator[str]:
+    path = Path(pattern).expanduser()
+    problems = sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor))))
+    if not problems:
+        raise UserError(
+            f"{pattern}: no file is there; clone the repository of these problems first, into the folder where you "
+            "work, or name the place where they lie"
+        )
+    for problem in problems:
+        try:
+            yield operator_of(str(problem), Path("imported", problem.parent.name))
+        except UserError as error:
+            print(f"{problem}: left out: {error}", file=sys.stderr)
+
+
+def operator_of(named: str, place: Path = Path()) -> str:
+    """The operator that a user names: a foreign problem is imported first, into a folder in `place`, once."""
     path = Path(named).expanduser()
     foreign = path.suffix in (".py", ".json") or any(
         (path / file).is_file() for file in ("task.yml", "definition.json")
@@ -56,11 +80,11 @@ def operator_of(named: str) -> str:
     if not foreign or not path.exists():
         return named
     problem = read(named)
-    folder = Path(problem.name)
-    if folders.holds(folder, problem):
-        return f"./{folder}"
-    for line in import_problem(named)[1]:
-        print(f"{named}: assumed: {line}", file=sys.stderr)
+    folder = place / problem.name
+    if not folders.holds(folder, problem):
+        place.mkdir(parents=True, exist_ok=True)
+        for line in import_problem(named, out=folder)[1]:
+            print(f"{named}: assumed: {line}", file=sys.stderr)
     return f"./{folder}"
 
 

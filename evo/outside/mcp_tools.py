@@ -1,4 +1,7 @@
-"""MCP tools for agents outside: those of a workbench, and those that pass on questions, answers and guests."""
+"""MCP tools for agents outside: those of a workbench, and those that pass on questions, answers and guests.
+
+A run of several tasks has one set of tools; what they work on is one task at a time.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,9 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,17 +23,31 @@ from evo.api import Row, Run
 from evo.config import RunConfig
 from evo.inbox import Inbox
 from evo.outside.drafts import Sessions
-from evo.outside.questions import Desk, Question, open_questions
+from evo.outside.questions import Desk, Question, open_questions, take
+from evo.report.health import limits, spent, used
 from evo.workbench.bench import Workbench
-from evo.workbench.tools import MOST_CHARACTERS, ArgumentError, Arguments, Submit, bounded, parsed, tool, verdict
+from evo.workbench.tools import (
+    MOST_CHARACTERS,
+    ArgumentError,
+    Arguments,
+    BuildDraft,
+    Change,
+    Judge,
+    Submit,
+    bounded,
+    parsed,
+    tool,
+    verdict,
+)
 from evo.workers.jobs import Runs
 from fitness.judging.base import Anchor
 from fitness.words import flags, ratio, standing
-from mutators.asking.answers import Invitation
+from mutators.asking.answers import Invitation, LineError, only_task
 from mutators.asking.manual import manual
 from mutators.base import Request
 from mutators.bench import Result, Tool
 from mutators.prompts import shortened, untrusted
+from mutators.prompts.informed import machine
 from operators.definition.spec import Operator, Task
 from operators.errors import UserError
 from operators.kernel import Kernel
@@ -37,17 +56,23 @@ from operators.plan.defaults import with_defaults
 LOOK_EVERY_S = 2.0
 """A reader's snapshot of a run that is being written is about as old."""
 QUERY_LIMIT_S = 60.0
-OF_THE_BENCH = ("read_kernel", "lineage", "lessons", "operator", "docs", "diff", "build", "check")
-"""Tools that are the workbench's own: to judge and to profile is for the search."""
+OF_THE_BENCH = ("read_kernel", "lineage", "lessons", "operator", "docs", "diff", "build", "check", "profile")
+"""Tools that are the workbench's own."""
+QuestionId = Annotated[str, Field(min_length=6, max_length=80, description="the question's id or its beginning")]
 
 
 class Status(Arguments):
-    """Read where the run stands: whether a search is under way, its best kernel, and how many questions are open."""
+    """Read where the run stands: whether a search is under way, what is left of the budget, the best kernel of each
+    task, and how many questions are open."""
+
+
+class Machine(Arguments):
+    """Read what is known of the machine that kernels are timed on: units, memories, rates that were measured."""
 
 
 class NextQuestion(Arguments):
-    """Read a question that the search asks and that has no answer yet: its id and the whole prompt. It is yours to
-    answer with `submit` or `answer`; you may as well leave it and submit what you like."""
+    """Take a question that the search asks and that nobody else has taken: its id and the whole prompt. It is yours to
+    answer with `submit`, `attempt` or `answer`; you may as well leave it and hand in what you like."""
 
     skip: Annotated[int, Field(ge=0, le=10_000, description="leave out so many, from the oldest on")] = 0
 
@@ -55,7 +80,7 @@ class NextQuestion(Arguments):
 class GiveAnswer(Arguments):
     """Answer a question in words, in the form that its prompt asks for, such as edits or a plan."""
 
-    question: Annotated[str, Field(min_length=6, max_length=80, description="the question's id or its beginning")]
+    question: QuestionId
     text: Annotated[str, Field(min_length=1, max_length=500_000)]
 
 
@@ -64,6 +89,20 @@ class HandIn(Submit):
     to that one, without it is a guest. It costs one evaluation of the budget; read its verdict next."""
 
     question: Annotated[str, Field(max_length=80, description="id of the question that it answers, if it does")] = ""
+
+
+class Attempt(BuildDraft):
+    """Do all at once with a kernel file: build it, check it, hand it in as `submit` does, and wait for its verdict.
+    What fails on the way ends it, and nothing is handed in."""
+
+    change: Change
+    question: Annotated[str, Field(max_length=80, description="id of the question that it answers, if it does")] = ""
+    wait_s: Annotated[float, Field(ge=0, le=600, description="wait so long for the verdict at most")] = 120.0
+
+
+class JudgeDraft(Judge):
+    """Time a draft beside the best kernel known, when the search times nothing. It costs no evaluation, and the search
+    does not hear of it: hand in what is good."""
 
 
 class ReadVerdict(Arguments):
@@ -82,8 +121,8 @@ class Sql(Arguments):
 
 
 OWN: Mapping[str, type[Arguments]] = {
-    "status": Status, "next_question": NextQuestion, "answer": GiveAnswer, "submit": HandIn, "verdict": ReadVerdict,
-    "sql": Sql,
+    "status": Status, "machine": Machine, "next_question": NextQuestion, "answer": GiveAnswer, "attempt": Attempt,
+    "submit": HandIn, "verdict": ReadVerdict, "judge": JudgeDraft, "sql": Sql,
 }  # fmt: skip
 
 
@@ -96,13 +135,15 @@ class Studio:
         author: str,
     ) -> None:  # fmt: skip
         """`folder` is the run's; drafts start from its best kernel as it is now, and are of `author`."""
-        self._folder = folder
+        self.folder = folder
         self._run = Run(folder)
         self._config = config
         self._operator = operator
         self.task = task
         self._sessions = sessions
         self._author = author
+        self._handed_in: dict[str, float] = {}
+        """By kernel id, when it was handed in last."""
         self._bench = Workbench(
             operator, task, start=self._best().kernel, manual=self._manual, read=self._run.rows, pool=pool,
             anchor=self._best,
@@ -124,36 +165,48 @@ class Studio:
     # --- reading ----------------------------------------------------------------------------------------------------
 
     async def _status(self, wanted: Status) -> Result:
-        questions = await asyncio.to_thread(self._open)
+        questions = await asyncio.to_thread(open_questions, self.folder)
         (told,) = await self._rows("runs.told")
+        (use,) = await self._rows("health.use")
         endings = await self._rows("health.endings")
-        best = await self._rows("kernels.best_files", task=str(self.task))
-        lines = [f"Run {self._folder.name}, task {self.task}."]
+        best = await self._rows("kernels.best_files", task="")
+        lines = [f"Run {self.folder.name}, task {self.task}."]
         if self._sessions.under_way:
             lines.append("A search is under way.")
         else:
             ends = [row["detail_json"] for row in endings if row["kind"] in ("finished", "stopped")]
             ended = json.loads(ends[-1])["reason"] if ends else "it was killed"
             lines.append(f"No search is under way; the last one ended: {ended}. {self._sessions.last_words()}".strip())
-        lines += [
-            f"The best kernel is {each['kernel_id'][:12]}, {ratio(each['speedup'])} naive "
-            f"({standing(each['level'], each['flagged'])})."
-            for each in best
-        ]
+        lines += map(_best_line, best)
+        lines.append(f"Used of the budget: {used(spent(use), limits(use)) or 'nothing'}.")
         lines.append(f"{told['n']} requests are finished; {len(questions)} questions wait for answers.")
         return Result("\n".join(lines))
 
     async def _next_question(self, wanted: NextQuestion) -> Result:
         questions = await asyncio.to_thread(self._open)
-        if len(questions) <= wanted.skip:
-            return Result(f"{len(questions) or 'no'} questions wait for answers; you may submit drafts of your own.")
-        return Result(questions[wanted.skip].to_text())
+        free = [question for question in questions if not question.is_taken]
+        if len(free) <= wanted.skip:
+            others = f", {len(questions) - len(free)} of them taken" if len(free) < len(questions) else ""
+            return Result(
+                f"{len(questions) or 'no'} questions wait for answers{others}; you may submit drafts of your own."
+            )
+        question = free[wanted.skip]
+        with suppress(UserError):  # where nothing can be told it stays free
+            await asyncio.to_thread(take, self.folder, [question])
+        best = await self._rows("kernels.best_files", task=str(self.task))
+        return Result("\n".join([*map(_best_line, best), question.to_text()]))
+
+    async def _machine(self, wanted: Machine) -> Result:
+        known = machine(self._config.device, self.task.dtype)
+        facts = self._config.device.facts.items() if self._config.device else ()
+        lines = [*known, *(f"{name} = {value}" for name, value in facts)]
+        return Result(bounded("\n".join(lines) or "Nothing is known of the machine yet: it is when the search begins."))
 
     async def _sql(self, wanted: Sql) -> Result:
         """In a process of its own, whose memory and time are limited."""
         options = ["--json", "--rows", str(wanted.rows), "--timeout", str(QUERY_LIMIT_S)]
         # A query may begin with two dashes, as a comment does.
-        command = ["sql", *options, "--", str(self._folder), wanted.query]
+        command = ["sql", *options, "--", str(self.folder), wanted.query]
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "evo.cli", *command, stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
@@ -178,8 +231,7 @@ class Studio:
         kernel = handed.kernel
         if handed.failed or kernel is None:
             return handed
-        if wanted.question:
-            key = await asyncio.to_thread(self._key, wanted.question)
+        if key := wanted.question and await asyncio.to_thread(self._key_or_none, wanted.question):
             source = with_defaults(kernel.source, kernel.values)
             text = f"CHANGE: {handed.change}\n\n```cpp\n{source}\n```\n"
             return await self._tell({"custom_id": key, "content": text, "author": self._author}, key)
@@ -187,13 +239,31 @@ class Studio:
         known = {row["kernel_id"] for row in born if row["task"] == str(self.task)}
         parents = tuple(name for name in handed.bases if name in known)
         guest = Invitation(kernel.source, self._author, str(self.task), parents[:1], kernel.values, handed.change)
+        self._handed_in[kernel.id] = time.time()
         return await self._tell(json.loads(guest.to_line()), kernel.id)
 
+    async def _attempt(self, wanted: Attempt) -> Result:
+        draft = {"source": wanted.source, "edits": wanted.edits, "base": wanted.base, "values": dict(wanted.values)}
+        built = await self._bench.use("build", draft)
+        if built.failed or built.kernel is None:
+            return built
+        checked = await self._bench.use("check", {"kernel": built.kernel.id})
+        if checked.failed:
+            return checked
+        handed = await self._submit(HandIn(kernel=built.kernel.id, change=wanted.change, question=wanted.question))
+        if handed.failed:
+            return handed
+        end = await self._verdict(ReadVerdict(of=built.kernel.id, wait_s=wanted.wait_s))
+        return replace(end, text="\n".join((checked.text, end.text)))
+
+    async def _judge(self, wanted: JudgeDraft) -> Result:
+        return await self._bench.use("judge", wanted.model_dump())
+
     async def _tell(self, line: Mapping[str, Any], of: str) -> Result:
-        told = await asyncio.to_thread(lambda: Desk(self._folder, self._author).look_at([("submit", json.dumps(line))]))
+        told = await asyncio.to_thread(lambda: Desk(self.folder, self._author).look_at([("submit", json.dumps(line))]))
         if told.problems:
             return Result(told.problems[0], failed=True)
-        await asyncio.to_thread(Inbox(self._folder).put, told.lines)
+        await asyncio.to_thread(Inbox(self.folder).put, told.lines)
         self._sessions.ensure()
         waits = "" if self._sessions.under_way else " No search is under way: it is judged when the run is resumed."
         return Result(f"It is told.{waits} Read what becomes of it with `verdict` of {of[:12]}.")
@@ -203,7 +273,7 @@ class Studio:
     async def _verdict(self, wanted: ReadVerdict) -> Result:
         end = time.monotonic() + wanted.wait_s
         while True:
-            may_come = self._sessions.under_way or Inbox(self._folder).files()
+            may_come = self._sessions.under_way or Inbox(self.folder).files()
             if found := await asyncio.to_thread(self._fate, wanted.of):
                 return found
             left = end - time.monotonic()
@@ -231,9 +301,11 @@ class Studio:
         return None
 
     def _judged(self, kernel_id: str) -> Result | None:
+        since = self._handed_in.get(kernel_id, 0.0)
         rows = self._run.rows("kernels.judged", task=str(self.task), prefix=kernel_id)
         if len(rows) != 1:
-            return None
+            lost = self._run.rows("outside.lost", task=str(self.task), prefix=kernel_id, since=since)
+            return Result(bounded(untrusted(lost[0]["failure"])), failed=True) if lost else None
         (judged,) = self._run.rows("kernels.measured", evaluations=[rows[0]["evaluation_id"]])
         evaluation = records.evaluation_from(judged)
         level = standing(evaluation.level.value, flags(evaluation.facts))
@@ -243,7 +315,7 @@ class Studio:
     # --- the run ----------------------------------------------------------------------------------------------------
 
     def _open(self) -> list[Question]:
-        return [q for q in open_questions(self._folder) if q.request_id.startswith(f"{self.task}#")]
+        return [q for q in open_questions(self.folder) if q.request_id.startswith(f"{self.task}#")]
 
     def _key(self, prefix: str) -> str:
         """The one open question whose id begins so. It raises ArgumentError."""
@@ -251,6 +323,15 @@ class Studio:
         if len(found) != 1:
             raise ArgumentError(f"{len(found) or 'no'} open questions have an id that begins with {prefix}")
         return found[0]
+
+    def _key_or_none(self, prefix: str) -> str:
+        """The same; empty where the question is no longer open, so that a kernel for it is a guest."""
+        try:
+            return self._key(prefix)
+        except ArgumentError:
+            if self._run.rows("outside.asking", prefix=prefix):
+                return ""
+            raise
 
     def _best(self) -> Anchor:
         baseline = Kernel(self._operator.name, self.task.target, self._operator.naive(self.task.target))
@@ -266,3 +347,44 @@ class Studio:
 
     async def _rows(self, query: str, **params: Any) -> list[Row]:
         return await asyncio.to_thread(partial(self._run.rows, query, **params))
+
+
+class Studios:
+    """The studios of a run's tasks behind one set of tools. One task is worked on until a use names another one."""
+
+    def __init__(self, studios: Sequence[Studio]) -> None:
+        self._studios = {studio.task: studio for studio in studios}
+        self._now = studios[0]
+        self.tools = self._now.tools
+        if len(studios) > 1:
+            self.tools = tuple(map(_of_a_task, self.tools))
+
+    async def use(self, name: str, arguments: Mapping[str, Any]) -> Result:
+        """See `Studio.use`."""
+        own = {key: value for key, value in arguments.items() if key != "task"}
+        try:
+            named = str(arguments.get("task") or "")
+            moved = named or (await asyncio.to_thread(self._asks) if name == "next_question" else "")
+            if moved:
+                self._now = self._studios[only_task(moved, self._studios)]
+        except LineError as error:
+            return Result(str(error), failed=True)
+        found = await self._now.use(name, own)
+        return replace(found, text=f"Task {self._now.task}.\n{found.text}") if len(self._studios) > 1 else found
+
+    def _asks(self) -> str:
+        """The task that asks the oldest question which nobody has taken; empty where none does."""
+        folder = self._now.folder
+        return next((q.request_id.partition("#")[0] for q in open_questions(folder) if not q.is_taken), "")
+
+
+def _of_a_task(plain: Tool) -> Tool:
+    """The tool with one more argument."""
+    task = {"type": "string", "description": "the task to work on from now on, or its beginning; none: the last one"}
+    properties = {**plain.parameters["properties"], "task": task}
+    return replace(plain, parameters={**plain.parameters, "properties": properties})
+
+
+def _best_line(row: Row) -> str:
+    where = f"The best kernel of {row['task']} is {row['kernel_id'][:12]}"
+    return f"{where}, {ratio(row['speedup'])} naive ({standing(row['level'], row['flagged'])})."

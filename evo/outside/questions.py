@@ -8,7 +8,8 @@ id nor order says more than that two questions are of the same cell.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from evo.compare.cells import CONFIG, Standing, begun, folder_of, standing
 from evo.compare.config import Cell
 from evo.config import RunConfig
 from evo.inbox import Inbox
-from mutators.asking.answers import Answer, Invitation, LineError, only_kernel, only_task, told
+from mutators.asking.answers import WITHDRAWN, Answer, Invitation, LineError, Taken, only_kernel, only_task, told
 from mutators.base import Message
 from mutators.llm.settings import OUTSIDE, is_outside
 from operators.errors import UserError
@@ -38,6 +39,8 @@ class Question:
     role: str
     model: str
     messages: tuple[Message, ...]
+    is_taken: bool = False
+    """Whether somebody works on it."""
 
     def to_batch(self, parameters: dict[str, Any], model: str = "") -> dict[str, Any]:
         """Return it as a request of OpenAI's batches, to `model` or the one that its own model's name names."""
@@ -55,12 +58,21 @@ class Question:
 
 def open_questions(folder: Path) -> list[Question]:
     """Return the open questions of the run in `folder`: tasks in turn, the oldest first."""
-    waiting = _answered_in(Inbox(folder))
+    told = list(_told_in(Inbox(folder)))
+    answered = {item.custom_id for item in told if isinstance(item, Answer)}
+    taken = {item.custom_id for item in told if isinstance(item, Taken)}
+    rows = [row for row in Run(folder).rows("outside.questions") if row["cache_key"] not in answered]
     return [
-        Question(**row, messages=tuple(json.loads(messages)))
-        for row in Run(folder).rows("outside.questions")
-        if (messages := row.pop("messages_json")) and row["cache_key"] not in waiting
+        Question(**row, messages=tuple(json.loads(messages)), is_taken=is_taken or row["cache_key"] in taken)
+        for row in rows
+        if (messages := row.pop("messages_json")) and (is_taken := row.pop("is_taken")) is not None
     ]
+
+
+def take(folder: Path, questions: Iterable[Question]) -> None:
+    """Tell a run that somebody works on these questions, so that it withdraws none of them. It raises UserError."""
+    if lines := [Taken(question.cache_key).to_line() for question in questions if not question.is_taken]:
+        Inbox(folder).put(lines)
 
 
 def config_of(folder: Path) -> RunConfig:
@@ -99,7 +111,7 @@ class Desk:
         self._tasks = [task for _, task in config_of(folder).tasks()]
         self._run = Run(folder)
         self._asked: set[str] = {row["cache_key"] for row in self._run.rows("calls.asked_outside")}
-        self._answered = {row["cache_key"] for row in self._run.rows("outside.answered")}
+        self._answered = {row["cache_key"]: row["is_withdrawn"] for row in self._run.rows("outside.answered")}
         self._told = _answered_in(Inbox(folder))
 
     def look_at(self, lines: Iterable[tuple[str, str]]) -> Told:
@@ -111,7 +123,7 @@ class Desk:
                 if isinstance(item, Answer):
                     self._check(item)
                     found.answers += 1
-                else:
+                elif not isinstance(item, Taken):
                     line = self.filled(item).to_line()
                     found.guests += 1
             except LineError as error:
@@ -125,6 +137,8 @@ class Desk:
         key = answer.custom_id
         if key not in self._asked:
             raise LineError(f"{key[:80]}: the run has no such question")
+        if self._answered.get(key):
+            raise LineError(f"{key}: {WITHDRAWN}")
         if key in self._answered:
             raise LineError(f"{key}: it is answered already, and the first answer counts")
         if key in self._told:
@@ -150,20 +164,19 @@ class Desk:
 
 def _answered_in(inbox: Inbox) -> set[str]:
     """Cache keys of the answers that lie in an inbox."""
-    found = set()
+    return {item.custom_id for item in _told_in(inbox) if isinstance(item, Answer)}
+
+
+def _told_in(inbox: Inbox) -> Iterator[Answer | Invitation | Taken]:
+    """All that lies in an inbox and can be read."""
     for file in inbox.files():
         try:
             lines = inbox.lines(file)
         except OSError:  # it was taken just now, or cannot be
             continue
         for _, line in lines:
-            try:
-                item = told(line)
-            except LineError:
-                continue
-            if isinstance(item, Answer):
-                found.add(item.custom_id)
-    return found
+            with suppress(LineError):
+                yield told(line)
 
 
 def comparison_in(runs: Path, name: str) -> Path | None:

@@ -224,7 +224,7 @@ class _Judge:
         return found, f"{_said(gain)} of {current.file} ({old.level})"
 
     def _beside_naive(self, operator: Operator, task: Task, kernel: str) -> dict[str, LogRatio]:
-        """How many times as fast as the naive kernel one was, by workload; empty where they were not paired."""
+        """Ratios of a kernel to the naive one, by workload; empty where they were not paired."""
         naive = Kernel(operator.name, task.target, operator.naive(task.target)).id
         rows = self.run.rows("kernels.beside", task=str(task), kernel=kernel, anchor=naive)
         return {row["workload"]: LogRatio(row["log_ratio"], row["log_ratio_se"]) for row in rows}

@@ -29,18 +29,18 @@ def cpp_files(source: Source, head: str, cases: bytes, more: Mapping[str, str]) 
     """
     table, data = _cases(source, cases)
     target = source.plan.target
-    made: dict[str, str | bytes] = {
-        f"{source.name}.hpp": head + _header(source),
-        f"{source.name}.cpp": head + _launcher(source),
-        "cases.hpp": table,
-        "cases.bin": data,
-    }
+    made: dict[str, str | bytes] = {**launcher_files(source, head), "cases.hpp": table, "cases.bin": data}
     for file in (*STATIC.glob("*.*"), *(STATIC / target).glob("*.*")):
         text = file.read_text(encoding="utf-8")
         for key, value in {"NAME": source.name, **more}.items():
             text = text.replace(f"@{key}@", value)
         made[file.name] = text
     return {f"{FOLDER}/{name}": content for name, content in made.items()}
+
+
+def launcher_files(source: Source, head: str) -> dict[str, str]:
+    """Return the launcher's own two files, by name."""
+    return {f"{source.name}.hpp": head + _header(source), f"{source.name}.cpp": head + _launcher(source)}
 
 
 # --- the header -----------------------------------------------------------------------------------------------------
@@ -54,6 +54,8 @@ public:
     // Of a file with a cubin or fatbin of kernel.cu, or of its contents.
     explicit Kernel(const std::string& file);
     static Kernel of_image(const void* image);
+    // Of kernel.cu compiled into the same program: the functions of `evo_kernels`, by cudaGetFuncBySymbol.
+    static Kernel of_functions(const std::vector<CUfunction>& functions);
 
     // Whether the kernel serves these dims.
     bool supports(const Dims& dims) const;
@@ -89,7 +91,7 @@ def _header(source: Source) -> str:
     ]
     includes = "#include <cstddef>\n#include <cstdint>\n"
     if source.cuda:
-        includes = f"#include <cuda.h>\n\n{includes}#include <memory>\n#include <string>\n"
+        includes = f"#include <cuda.h>\n\n{includes}#include <memory>\n#include <string>\n#include <vector>\n"
     where = "on the GPU" if source.cuda else "in memory"
     return f"""#pragma once
 {includes}
@@ -120,6 +122,9 @@ const Module& module_of(const std::shared_ptr<const void>& known) { return *stat
 Kernel::Kernel(std::shared_ptr<const void> module) : module_(std::move(module)) {}
 Kernel::Kernel(const std::string& file) : Kernel(of_image(contents(file).data())) {}
 Kernel Kernel::of_image(const void* image) { return Kernel(std::make_shared<const Module>(image, SYMBOLS)); }
+Kernel Kernel::of_functions(const std::vector<CUfunction>& functions) {
+    return Kernel(std::make_shared<const Module>(functions));
+}
 
 bool Kernel::supports(const Dims& dims) const { return holds(numbers(dims, module_of(module_).facts)); }
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import json
 import platform
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -288,6 +290,10 @@ right it was found to be, LINEAGE.md how it came to be.
     kernel = {name}.load()
     {", ".join(t.name for t in operator.outputs)} = kernel({inputs})      # {arrays}; out=... for memory of your own
 
+Or as an operator of torch, for `torch.compile`, CUDA graphs, streams and several devices; it has no backward:
+
+    {", ".join(t.name for t in operator.outputs)} = {name}.{identifier(operator.name)}({inputs})
+
 `kernel.py` says what it needs; `python -m pytest test_kernel.py` compares it with the fp64 reference. It was built
 for the tunables in plan.json, which are constants in {"kernel.cu" if cuda else "kernel.cpp"}.
 {_without_python(subject, identifier(name), arch)}"""
@@ -319,6 +325,22 @@ The cubin is for {arch}; `nvcc -cubin -arch=... {NVCC_OPTIONS} kernel.cu` makes 
 
 CARRIED = Path(loading.__file__).parent
 LOADERS = {"cuda": "on_cuda", "cpu": "on_cpu"}
+TORCH = "torch_op"
+FACE = '''"""{operator}, {dtype}: a kernel of kernel-evo; see README.md."""
+
+from .kernel import load
+
+__all__ = ["{name}", "load"]
+
+
+def __getattr__(name):
+    """The operator of torch, which is registered when it is first asked for."""
+    if name != "{name}":
+        raise AttributeError(f"module {{__name__!r}} has no attribute {{name!r}}")
+    from .torch_op import registered
+
+    return registered(load())
+'''
 H200 = {"sm_count": 132, "warp_size": 32, "max_shared_bytes": 232448, "l2_bytes": 50 << 20}
 """Facts that stand in for a GPU where a plan's conditions are asked while a package is written."""
 LICENSES = """// {operator}, kernel {id}, {origin}.
@@ -327,8 +349,25 @@ LICENSES = """// {operator}, kernel {id}, {origin}.
 """
 
 
-def write_package(subject: Subject, folder: Path) -> None:
-    """Write a package into a folder that is not there yet, or is empty. It raises UserError, and leaves nothing."""
+def write_package(subject: Subject, folder: Path, *, hub: bool = False) -> None:
+    """Write a package into a folder that is not there yet, or is empty. It raises UserError, and leaves nothing.
+
+    `hub`: as a repository of Hugging Face's kernels, the package being its build for this target.
+    """
+    name = folder.absolute().name
+
+    def files(scratch: Path) -> Mapping[str, str | bytes]:
+        made = _files(subject, scratch, name)
+        return on_hub(subject, made, name) if hub else made
+
+    write_folder(folder, files)
+
+
+def write_folder(folder: Path, files: Callable[[Path], Mapping[str, str | bytes]]) -> None:
+    """Write files by path into a folder that is not there yet, or is empty; they are made with a folder for compilers.
+
+    It raises UserError, and leaves nothing.
+    """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder}: is there already; name a folder that is not, nothing is overwritten")
     folder = folder.absolute()  # compilers are shut into folders of that name
@@ -338,7 +377,7 @@ def write_package(subject: Subject, folder: Path) -> None:
     except OSError as error:
         raise UserError(f"{folder}: cannot be made: {error.strerror}") from None
     try:
-        for path, content in _files(subject, scratch, folder.name).items():
+        for path, content in files(scratch).items():
             place = scratch / path
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(content.encode() if isinstance(content, str) else content)
@@ -352,24 +391,19 @@ def write_package(subject: Subject, folder: Path) -> None:
 
 def _files(subject: Subject, scratch: Path, name: str) -> dict[str, str | bytes]:
     operator, dtype, target = subject.operator, subject.task.dtype, subject.task.target
-    plan = parse_plan(subject.kernel.source, operator, target, name="kernel").for_dtype(dtype)
-    facts = H200 if target == "cuda" else plan_facts(1)
-    head = LICENSES.format(operator=operator.name, id=subject.kernel.id, origin=_harmless(subject.origin))
-    made = _cuda(subject, plan, head) if target == "cuda" else _cpu(subject, plan, head, scratch)
+    source, made, head = launcher(subject, scratch, identifier(name))
+    plan, facts = source.plan, H200 if target == "cuda" else plan_facts(1)
     module = LOADERS[target]
-    files: dict[str, str | bytes] = dict(vendored(*_roots(module)))
+    files: dict[str, str | bytes] = dict(vendored(*_roots(module), *_roots(TORCH)))
     files |= made.files
     files["plan.json"] = json.dumps(_plan(subject, plan, made), indent=1) + "\n"
-    files["kernel.py"] = relative(
-        f"evo.packaging.runtime.{module}", (CARRIED / f"{module}.py").read_text(encoding="utf-8"), f".{ENGINE}."
-    )
-    about = f'"""{operator.name}, {dtype}: a kernel of kernel-evo; see README.md."""'
-    files["__init__.py"] = f'{about}\n\nfrom .kernel import load\n\n__all__ = ["load"]\n'
+    for carried, file in ((module, "kernel"), (TORCH, TORCH)):
+        text = (CARRIED / f"{carried}.py").read_text(encoding="utf-8")
+        files[f"{file}.py"] = relative(f"evo.packaging.runtime.{carried}", text, f".{ENGINE}.")
+    files["__init__.py"] = FACE.format(operator=operator.name, dtype=dtype, name=identifier(operator.name))
     files["test_kernel.py"] = (CARRIED / "test_template.py").read_text(encoding="utf-8")
     stored = cases.cases(operator, plan, dtype, subject.kernel.values, facts)
     files["cases.npz"] = stored
-    settings = plan.settings(subject.kernel.values)
-    source = Source(identifier(name), operator, dtype, plan, settings, made.params, made.more.get("symbols", {}))
     files |= cpp_files(source, head, stored, made.cmake)
     for each in ("operator.toml", "reference.py"):
         files[f"operator/{each}"] = (operator.folder / each).read_text(encoding="utf-8")
@@ -388,9 +422,22 @@ def _files(subject: Subject, scratch: Path, name: str) -> dict[str, str | bytes]
     return files
 
 
+def launcher(subject: Subject, scratch: Path, name: str) -> tuple[Source, CompiledCode, str]:
+    """Return the parts of a C++ launcher whose namespace is `name`, the code that it launches, and every file's head.
+
+    It raises UserError for a kernel that does not compile here.
+    """
+    operator, dtype, target = subject.operator, subject.task.dtype, subject.task.target
+    plan = parse_plan(subject.kernel.source, operator, target, name="kernel").for_dtype(dtype)
+    head = LICENSES.format(operator=operator.name, id=subject.kernel.id, origin=_harmless(subject.origin))
+    made = _cuda(subject, plan, head) if target == "cuda" else _cpu(subject, plan, head, scratch)
+    settings = plan.settings(subject.kernel.values)
+    return Source(name, operator, dtype, plan, settings, made.params, made.more.get("symbols", {})), made, head
+
+
 @dataclass(frozen=True)
-class _Made:
-    """The code of a package, and what a loader must know to compile and call it."""
+class CompiledCode:
+    """The code of a kernel, and what a loader must know to compile and call it."""
 
     files: Mapping[str, str | bytes]
     params: Mapping[str, tuple[Param, ...]]
@@ -400,7 +447,7 @@ class _Made:
     """Values for CMakeLists.txt."""
 
 
-def _cuda(subject: Subject, plan: Plan, head: str) -> _Made:
+def _cuda(subject: Subject, plan: Plan, head: str) -> CompiledCode:
     from fitness.cuda.compile.build import ARCH, compile_cuda
     from fitness.cuda.compile.compiler import Compiler
     from fitness.cuda.compile.nvrtc import HEADERS, OPTIONS, CompileJob, include_folders
@@ -424,10 +471,10 @@ def _cuda(subject: Subject, plan: Plan, head: str) -> _Made:
     settings = {"options": [o for o in OPTIONS if "ptxas" not in o], "headers": HEADERS}
     more = {"nvrtc": settings, "arch": built.arch, "symbols": dict(built.lowered)}
     files: dict[str, str | bytes] = {"kernel.cu": unit, f"{FOLDER}/kernel.{built.arch}.cubin": compiled.cubin}
-    return _Made(files, built.params, more, {"ARCH": built.arch, "NVCC_OPTIONS": NVCC_OPTIONS})
+    return CompiledCode(files, built.params, more, {"ARCH": built.arch, "NVCC_OPTIONS": NVCC_OPTIONS})
 
 
-def _cpu(subject: Subject, plan: Plan, head: str, scratch: Path) -> _Made:
+def _cpu(subject: Subject, plan: Plan, head: str, scratch: Path) -> CompiledCode:
     kernel, operator, dtype = subject.kernel, subject.operator, subject.task.dtype
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
         built = cpu.build(kernel, plan, operator, dtype=dtype, folder=Path(folder), resolved="")
@@ -438,10 +485,10 @@ def _cpu(subject: Subject, plan: Plan, head: str, scratch: Path) -> _Made:
     settings = {"flags": list(cpu.FLAGS), "libraries": list(cpu.LIBRARIES)}
     params = {name: built.params[name] for name in built.launches}
     told = {"FLAGS": " ".join(cpu.FLAGS), "LIBRARIES": " ".join(cpu.LIBRARIES)}
-    return _Made({"kernel.cpp": head + unit}, params, {"gcc": settings}, told)
+    return CompiledCode({"kernel.cpp": head + unit}, params, {"gcc": settings}, told)
 
 
-def _plan(subject: Subject, plan: Plan, made: _Made) -> dict[str, Any]:
+def _plan(subject: Subject, plan: Plan, made: CompiledCode) -> dict[str, Any]:
     kernel, operator = subject.kernel, subject.operator
     return {
         "format": loading.FORMAT,
@@ -450,10 +497,80 @@ def _plan(subject: Subject, plan: Plan, made: _Made) -> dict[str, Any]:
         "dtype": subject.task.dtype,
         "operator": signature(operator),
         "values": plan.settings(kernel.values),
+        "torch": {"namespace": namespace(subject), "name": identifier(operator.name)},
         "header": _header(kernel.source),
         "params": {name: [astuple(param) for param in params] for name, params in made.params.items()},
         **made.more,
     }
+
+
+def namespace(subject: Subject) -> str:
+    """The name under which torch keeps the kernel's operator: another one for each kernel, dtype and target."""
+    task = subject.task
+    return identifier(f"{task.operator}_{task.dtype}_{task.target}_{subject.kernel.id[:8]}")
+
+
+HUB_CARD = """---
+library_name: kernels
+license: apache-2.0
+tags: [kernels]
+---
+
+{readme}
+## From the hub
+
+    from kernels import get_kernel
+    y = get_kernel("OWNER/{repository}", trust_remote_code=True).{name}(x)
+
+A build in Python alone for `{backend}`: it compiles `{source}` at the first call, on the machine where it runs{needs}.
+It needs Python 3.11, more than the hub asks of kernels that it lists as compliant.
+"""
+NEEDED = {"cpu": ", with g++", "cuda": ", with NVRTC by cuda-bindings"}
+
+
+def on_hub(subject: Subject, files: Mapping[str, str | bytes], name: str) -> dict[str, str | bytes]:
+    """The files of a package where a repository of Hugging Face's kernels has a build."""
+    target, module = subject.task.target, identifier(name.replace("-", "_"))
+    build = {path: content.encode() if isinstance(content, str) else content for path, content in files.items()}
+    operator = identifier(subject.operator.name)
+    # Older versions of `kernels` look for the package in a folder of the repository's name.
+    build[f"{module}/__init__.py"] = OLDER.format(name=operator).encode()
+    backend: dict[str, Any] = {"type": target}
+    if target == "cuda":
+        backend["archs"] = [arch for path in files if (arch := _capability(path))]
+    digests = {path: b64encode(hashlib.sha256(content).digest()).decode() for path, content in sorted(build.items())}
+    metadata = {
+        "name": name, "id": namespace(subject), "version": 0, "license": "Apache-2.0", "backend": backend,
+        "digest": {"algorithm": "sha256", "files": digests},
+    }  # fmt: skip
+    found: dict[str, str | bytes] = {f"build/torch-{target}/{path}": content for path, content in build.items()}
+    found[f"build/torch-{target}/metadata.json"] = json.dumps(metadata, indent=2) + "\n"
+    found["README.md"] = HUB_CARD.format(
+        readme=files["README.md"], repository=name, name=operator, backend=target, needs=NEEDED[target],
+        source="kernel.cu" if target == "cuda" else "kernel.cpp",
+    )  # fmt: skip
+    found["LICENSE"] = files["LICENSE"]
+    return found
+
+
+OLDER = '''"""The same package for older versions of `kernels`."""
+
+from .. import load
+
+
+def __getattr__(name):
+    if name != "{name}":
+        raise AttributeError(name)
+    from .. import {name}
+
+    return {name}
+'''
+
+
+def _capability(path: str) -> str:
+    """The compute capability that a cubin is for, such as `9.0`; empty for other files."""
+    found = re.search(r"kernel\.sm_(\d+)(\d)a?\.cubin$", path)
+    return f"{found[1]}.{found[2]}" if found else ""
 
 
 def _harmless(text: str) -> str:

@@ -204,8 +204,9 @@ def runs_in(runs: Path) -> list[dict[str, Any]]:
 
 def _row(folder: Path) -> dict[str, Any]:
     try:
-        state, reason = state_of(Run(folder))
-        (row,) = Run(folder).rows("health.use")
+        with Run(folder) as run:
+            state, reason = state_of(run)
+            (row,) = run.rows("health.use")
         budget = limits(row)
     except UserError as error:
         return {"run": folder.name, "state": UNREADABLE, "reason": str(error)}

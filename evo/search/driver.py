@@ -174,6 +174,8 @@ class Search:
             else:
                 for asked in self.scheduler.ready():
                     self._spawn(asked)
+                if self.config.renews:
+                    await self.models.withdraw(self.scheduler.flight.outdated)
                 await self._ask()
                 quiet_s = self.scheduler.quiet_s()
                 if quiet_s is not None and quiet_s >= self._wait_s:

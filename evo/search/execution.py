@@ -12,13 +12,14 @@ from evo.rows import Rows
 from evo.search.history import Done, History
 from evo.search.knowledge import Brief
 from evo.search.task import Outstanding, TaskState
-from evo.search.verdicts import VerdictSource
+from evo.search.verdicts import VerdictSource, is_verdict
 from evo.workbench.bench import Read, Workbench
 from evo.workbench.recorded import Judgings, RecordedBench, ToolCalls
 from evo.workers.jobs import Runs
 from evo.workers.pool import Undone, Waits, never
-from fitness.evaluation import Evaluation
+from fitness.evaluation import Evaluation, interval95
 from fitness.judging.base import Anchor
+from fitness.words import estimate
 from mutators.asking.dialogue import DRAFTS
 from mutators.asking.manual import manual
 from mutators.base import Client, Kind, Parent, Proposal, Request
@@ -189,11 +190,22 @@ class Execution:
             rows = records.join(
                 rows, records.evaluation_rows(evaluation, evaluation_id=name, request_id=request.id, at=at)
             )
+        last = levels[-1].evaluation
         told = Individual(
-            request, kernel, records.as_stored(levels[-1].evaluation),
-            proposal.evaluator_s + _until_screened_s(levels[0].evaluation), proposal.cost_usd, proposal.description,
+            request, kernel, records.as_stored(last), proposal.evaluator_s + _until_screened_s(levels[0].evaluation),
+            proposal.cost_usd, proposal.description,
         )  # fmt: skip
+        if not is_verdict(request, last):
+            failure = _unresolved(last)
+            rows["proposals"][0] |= {"failure": failure}
+            told = replace(told, evaluation=None, unavailable=True, failure=failure)
         return Done(state, told, rows)
+
+
+def _unresolved(found: Evaluation) -> str:
+    assert found.log_ratio is not None and found.log_ratio_se is not None
+    beside = estimate(*interval95(found.log_ratio, found.log_ratio_se))
+    return f"the machine was too busy to time it: {beside} beside its anchor; hand it in again"
 
 
 def _until_screened_s(screened: Evaluation) -> float:

@@ -193,6 +193,7 @@ class History:
     def _receive(self, request: Request) -> TaskState:
         """The state of a guest's task, which knows the guest from now on."""
         state, params = self.states[request.task], request.params
+        state.invited += 1
         state.guests.add(Kernel(state.operator.name, request.task.target, params["source"], params["values"]).id)
         return state
 
@@ -202,8 +203,12 @@ class History:
             return step.rows | {"profiles": self.next_profile(step.rows["profiles"])}
         seq = self._next()
         parents = step.rows["proposals"][0]["parents"]
-        generation, is_new = step.state.born(parents, step.individual.request, step.individual.kernel)
-        rows = records.placed(step.rows, generation=generation, is_new=is_new)
+        state, kernel = step.state, step.individual.kernel
+        generation, is_new = state.born(parents, step.individual.request, kernel)
+        is_verdict = kernel is not None and step.individual.evaluation is not None and kernel.id not in state.judged
+        if kernel and is_verdict:
+            state.judged.add(kernel.id)
+        rows = records.placed(step.rows, generation=generation, is_new=is_new, is_verdict=is_verdict)
         return records.join(rows, records.tell_rows(step.individual, seq=seq, at=self.now()))
 
     def _next(self) -> int:
@@ -232,7 +237,11 @@ class History:
         if not individual.unavailable and individual.request.kind not in WITHOUT_KERNEL:
             state.idle = 0 if individual.fresh else state.idle + 1
         kernel, evaluation = individual.kernel, individual.evaluation
-        if kernel is None or evaluation is None:
+        if kernel is None:
+            return
+        self._count_judging(individual)
+        if evaluation is None:  # no verdict: it may be handed in again
+            state.guests.discard(kernel.id)
             return
         if is_naive(individual.request) and not evaluation.correct:
             state.fault = naive_fault(state.operator, state.task, evaluation, workload_set=self._workload_set)
@@ -242,14 +251,18 @@ class History:
         if individual.fresh and standing is not None and (leader is None or standing > leader[0]):
             state.fastest = standing, kernel.id
             state.fastest_by = individual.request.mutator or individual.request.kind.value
-        if evaluation.status is Status.DUPLICATE:
+        if kernel.id not in state.verdicts or evaluation.status is not Status.DUPLICATE:
+            state.verdicts[kernel.id] = records.evaluation_id(individual.request, evaluation.level)
+
+    def _count_judging(self, individual: Individual) -> None:
+        """Count what the judging of a kernel is charged as, whether or not it led to a verdict."""
+        status = individual.evaluation.status if individual.evaluation else None
+        if status is Status.DUPLICATE:
             self._budget.duplicates += 1
         elif individual.request.kind is Kind.TRIAL:
             self._budget.trials += 1
-        elif evaluation.status not in NO_EVALUATION:
+        elif status not in NO_EVALUATION:
             self._budget.charge("evaluations", 1)
-        if kernel.id not in state.verdicts or evaluation.status is not Status.DUPLICATE:
-            state.verdicts[kernel.id] = records.evaluation_id(individual.request, evaluation.level)
 
     # --- again ------------------------------------------------------------------------------------------------------
 
@@ -269,6 +282,8 @@ class History:
                 del outstanding[entry.row["request_id"]]
             else:
                 self.profiled_again(entry.row)
+        for state in self.states.values():
+            state.judged = set(state.verdicts)
         for row in rows_of(self.store, "search.generations"):
             self.states[Task.parse(row["task"])].generations[row["kernel_id"]] = row["generation"]
         for row in rows_of(self.store, "search.leaders", task=None):  # as the end of that session left it

@@ -17,7 +17,7 @@ from evo.search.calls import StoredCalls, interrupted_calls, restore_spending
 from evo.search.history import History
 from evo.search.task import Outstanding
 from evo.store.reads import rows_of
-from mutators.asking.answers import Answer, Invitation, LineError, only_kernel, only_task, told
+from mutators.asking.answers import WITHDRAWN, Answer, Invitation, LineError, Taken, only_kernel, only_task, told
 from mutators.asking.manual import first_question
 from mutators.base import Call, Client, Kind, Request
 from mutators.llm.client import LLM
@@ -64,6 +64,8 @@ class Models:
         if lost := interrupted_calls(self._history.store, at=self._history.now()):
             await self._history.commit({"llm_calls": lost})
         restore_spending(self._spending, self._history.store)
+        if self._own:
+            self._own.outside.taken |= {row["cache_key"] for row in rows_of(self._history.store, "calls.taken")}
 
     async def check(self) -> None:
         """See `LLM.check`: it raises UserError where no model can be asked at all."""
@@ -86,6 +88,11 @@ class Models:
     def outside(self) -> Tasks:
         """Those that wait for an answer from outside, which may never come."""
         return self.thinking & self._own.outside.waiting if self._own else set()
+
+    async def withdraw(self, outdated: Tasks) -> None:
+        """End the questions of these tasks that nobody has taken."""
+        for task in outdated & self.outside if self._own else ():
+            await self._own.outside.withdraw(task, WITHDRAWN)
 
     @property
     def idle(self) -> Tasks:
@@ -127,6 +134,10 @@ class Models:
 
 NOT_TAKEN = "not_taken"
 """The event that says which line of the inbox could not be taken, and why."""
+
+
+TAKEN = "question_taken"
+"""The event that says which question somebody works on."""
 
 
 class _Answered(NamedTuple):
@@ -201,6 +212,8 @@ class Arrivals:
                         raise LineError(f"{item.custom_id}: it is answered by an earlier line")
                     if answered := self._answered(item):
                         calls[item.custom_id] = answered
+                elif isinstance(item, Taken):
+                    rows = records.join(rows, self._take(item))
                 elif invited := self._invite(item):
                     guests.append(invited[0])
                     rows = records.join(rows, invited[1])
@@ -221,6 +234,8 @@ class Arrivals:
         asked = rows_of(self._history.store, "calls.question", key=answer.custom_id)
         if not asked or self._client is None:
             raise LineError(f"{answer.custom_id[:80]}: the run has no such question")
+        if rows_of(self._history.store, "calls.withdrawn", key=answer.custom_id):
+            raise LineError(f"{answer.custom_id}: {WITHDRAWN}")
         if stored := self._client.find(answer.custom_id):
             if stored.answer == answer.text:
                 return None
@@ -236,6 +251,13 @@ class Arrivals:
             usage_doubt=usage.doubt, author=answer.author,
         )  # fmt: skip
         return _Answered(call, row["most_in"], row["most_tokens"])
+
+    def _take(self, taken: Taken) -> Rows:
+        """The rows of a question that somebody works on from now on."""
+        if self._client is None or taken.custom_id in self._client.taken:
+            return {}
+        self._client.taken.add(taken.custom_id)
+        return records.event_rows(TAKEN, {"question": taken.custom_id}, at=self._history.now())
 
     def _cost_usd(self, answer: Answer, model: str, tokens_in: int, tokens_out: int) -> float:
         """The cost that was told, else the one by the settings' price."""
@@ -262,7 +284,7 @@ class Arrivals:
             "source": guest.source, "values": dict(guest.values), "author": guest.author or "unknown",
             "note": guest.note,
         }  # fmt: skip
-        number = -1 - len(state.guests)
+        number = -1 - state.invited
         request = Request(state.task, number, Kind.GUEST.value, parents, 0, params, kind=Kind.GUEST)
         (invited,), rows = self._history.invite([request])
         return invited, rows

@@ -71,6 +71,11 @@ class InFlight:
         """Return whether a request of such a kind is worked on for a task."""
         return any(asked.state is state and asked.request.kind is kind for asked in self._asked.values())
 
+    @property
+    def outdated(self) -> Tasks:
+        """Tasks whose request would be another one by now."""
+        return {task for task, asked in self._asked.items() if asked.outdated}
+
     def cancel(self, *, but: Tasks) -> None:
         """Cancel everything but these tasks."""
         for task in self.tasks - but:

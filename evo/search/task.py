@@ -46,8 +46,12 @@ class Bound:
     """Notes on the profiles of its parents, if these were taken."""
     brief: Brief | None = None
     """Further facts that a prompt may tell; None where no model is asked, or the run is older than that."""
+    stands_at: float = 0.0
+    """The log speedup that the fastest kernel certainly had."""
 
 
+OUTDATED = math.log(1.25)
+"""Gain of the fastest kernel, as a log ratio, from which a question of before is out of date."""
 CONFIRM_S = 4.0
 """A confirmation's timing alone takes about as long, whatever the kernel."""
 CONFIRM_TO_FULL, CONFIRM_TO_SCREEN = 2.5, 5.0
@@ -68,6 +72,8 @@ class TaskState:
     """Facts that prompts may tell."""
     verdicts: dict[str, str] = field(default_factory=dict)
     """By kernel id, the evaluation that the strategy was told of; of several the first one that is no duplicate's."""
+    judged: set[str] = field(default_factory=set)
+    """Kernels that have a verdict, those that are about to be told among them."""
     seen: Seen = field(init=False)
     """Profiles of its kernels."""
     begun: bool = False
@@ -82,7 +88,9 @@ class TaskState:
     fastest_by: str = ""
     """The mutator that made it, or what kind of request it came with."""
     guests: set[str] = field(default_factory=set)
-    """Ids of kernels that came from outside as guests."""
+    """Ids of kernels that came from outside as guests, and have a verdict or will."""
+    invited: int = 0
+    """Number of requests for guests."""
     confirmed: set[str] = field(default_factory=set)
     """Kernels that a confirmation looked at."""
     confirm_s: float = 0.0
@@ -113,6 +121,11 @@ class TaskState:
     def led_by_baseline(self) -> bool:
         """Whether nothing faster than the naive kernel is known."""
         return self.fastest is not None and self.fastest[1] == self.baseline.id
+
+    @property
+    def stands_at(self) -> float:
+        """The log speedup that the fastest kernel certainly has."""
+        return self.fastest[0] if self.fastest else 0.0
 
     @property
     def load(self) -> int:
@@ -252,6 +265,11 @@ class Outstanding:
     request: Request
     bound: Bound
 
+    @property
+    def outdated(self) -> bool:
+        """Whether so much faster kernels are known by now that a question about these would be another one."""
+        return self.state.stands_at - self.bound.stands_at > OUTDATED
+
 
 def bind(state: TaskState, request: Request) -> Outstanding:
     """The request with the present knowledge of its parents and task: before the strategy is told more, and once.
@@ -267,7 +285,7 @@ def bind(state: TaskState, request: Request) -> Outstanding:
     brief = state.knowledge.brief(request)
     if brief and request.source:
         brief = replace(brief, origin=places[-1].knowledge.origin(request.source))
-    return Outstanding(state, request, Bound(sources, notes, brief))
+    return Outstanding(state, request, Bound(sources, notes, brief, state.stands_at))
 
 
 PARENTS_CACHED = 5_000

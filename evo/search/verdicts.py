@@ -19,7 +19,7 @@ from evo.workers.jobs import Build, Confirm, Full, Job, Propose, Runs, Screen, T
 from evo.workers.pool import DeviceLost, EngineError, JobOverdue, Undone, Waits, WorkerLost, never, tried
 from fitness.evaluation import Evaluation, Level, Status
 from fitness.judging.base import Anchor, Built
-from fitness.judging.levels import full_anchor, next_level
+from fitness.judging.levels import AGAIN, full_anchor, next_level, surer
 from fitness.profiling.profiles import Profile
 from mutators.base import Kind, Parent, Proposal, Request
 from operators.definition.spec import Task
@@ -111,6 +111,8 @@ class promise(Generic[Promised]):
 
 CONFIRM_SHARE = 0.1
 """Maximum share of evaluator time for confirmations during the search."""
+PAUSES_S = tuple(4.0**n for n in range(AGAIN))
+"""Pauses before a level is measured again whose result is unresolved: bad seconds pass."""
 Answer = TypeVar("Answer")
 Commit = Callable[[Rows], Awaitable[None]]
 """Stores rows for good."""
@@ -121,6 +123,12 @@ class Reached(NamedTuple):
 
     evaluation: Evaluation
     at: float
+
+
+def is_verdict(request: Request, found: Evaluation) -> bool:
+    """Return whether an evaluation is the end of a request. An unresolved one is none, but for an ancestor, which no
+    strategy asks for again."""
+    return request.kind is Kind.ANCESTOR or not found.unresolved
 
 
 def can_be_profiled(parent: Parent) -> bool:
@@ -229,8 +237,9 @@ class Verdicts:
             with promise(known.by_code, built.code_digest) as by_code:
                 levels = await self._judge(state, request, kernel, built, ancestor)
                 bare = levels[-1].evaluation.bare()
-                by_code.set_result(bare)
-                by_id.set_result(bare)
+                if is_verdict(request, bare):  # else the next request for the program has it measured anew
+                    by_code.set_result(bare)
+                    by_id.set_result(bare)
                 return levels
 
     def _reached(self, evaluation: Evaluation) -> Reached:
@@ -311,7 +320,7 @@ class Verdicts:
                 case _:
                     job = Confirm(task, kernel)
             try:
-                found = await self._retried(job, level)
+                found = await self._resolved(job, level)
             except Undone:
                 if level is Level.CONFIRMED:  # what was found before stands as it is; at its end the run tries again
                     break
@@ -320,6 +329,16 @@ class Verdicts:
             reached.append(self._reached(found))
             self._count(state, found)
         return reached
+
+    async def _resolved(self, job: Job[Evaluation], level: Level) -> Evaluation:
+        """A level's result; an unresolved one is measured again, AGAIN times at most, when others had their turn."""
+        found = await self._retried(job, level)
+        for pause_s in PAUSES_S if found.unresolved else ():
+            await asyncio.sleep(pause_s)
+            found = surer(found, await self._retried(job, level))
+            if not found.unresolved:
+                break
+        return found
 
     def _may_confirm(self, state: TaskState) -> bool:
         """Whether one more confirmation keeps them all within their share of what was spent."""

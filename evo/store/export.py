@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import platform
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from evo.store.errors import StoreError, store_error
 from evo.store.reader import BATCH_ROWS, open_reader
+from evo.store.reads import own_query
 from evo.store.schema import VERSION_TABLE, make, note_format, relations, tables
 from evo.store.several import MAIN, MERGED, Attached, attach, identifier, join_runs, literal
 from evo.store.writer import CONFIG, STORAGE_VERSION
 from evo.version import engine_version
+
+CHANGED_ROWS = 200
+"""Rows whose texts are in memory at a time, prompts among them."""
 
 
 @contextmanager
@@ -79,32 +85,69 @@ def export_parquet(folder: Path, out: Path) -> list[Path]:
 
     It raises StoreError.
     """
+    with _parquet_folder(out), open_reader(folder) as connection:
+        names = connection.execute(
+            "SELECT table_name FROM duckdb_tables() WHERE NOT internal AND table_name <> $version"
+            " UNION ALL SELECT view_name FROM duckdb_views() WHERE NOT internal ORDER BY 1",
+            {"version": VERSION_TABLE},
+        ).fetchall()
+        for (name,) in names:
+            _write(connection, f"FROM {identifier(name)}", out / f"{name}.parquet")
+    return sorted(out.glob("*.parquet"))
+
+
+def export_reads(folder: Path, out: Path, names: Sequence[str], change: Callable[[str], str]) -> dict[str, int]:
+    """It writes the answers to queries of the engine's own to `out`/QUERY.parquet, their texts changed, and returns how
+    many rows each has.
+
+    It raises StoreError.
+    """
+    with _parquet_folder(out), open_reader(folder) as connection:
+        parts = {name.partition(".")[2]: own_query(name) for name in names}
+        return {part: _write(connection, sql, out / f"{part}.parquet", change) for part, sql in parts.items()}
+
+
+@contextmanager
+def _parquet_folder(out: Path) -> Iterator[None]:
     try:
         out.mkdir(parents=True, exist_ok=True)
         if any(out.iterdir()):
             raise StoreError(f"{out}: is not empty; name a new folder")
-        with open_reader(folder) as connection:
-            names = connection.execute(
-                "SELECT table_name FROM duckdb_tables() WHERE NOT internal AND table_name <> $version"
-                " UNION ALL SELECT view_name FROM duckdb_views() WHERE NOT internal ORDER BY 1",
-                {"version": VERSION_TABLE},
-            ).fetchall()
-            return [_write(connection, name, out) for (name,) in names]
+        yield
     except OSError as error:
         raise StoreError(f"{out}: cannot be written: {error.strerror}") from None
 
 
-def _write(connection: duckdb.DuckDBPyConnection, name: str, out: Path) -> Path:
-    path = out / f"{name}.parquet"
-    part = path.with_suffix(".part")
+def _write(
+    connection: duckdb.DuckDBPyConnection, sql: str, path: Path, change: Callable[[str], str] | None = None
+) -> int:
+    part, count = path.with_suffix(".part"), 0
     with (
-        connection.sql(f"FROM {identifier(name)}").to_arrow_reader(BATCH_ROWS) as batches,
+        connection.sql(sql).to_arrow_reader(CHANGED_ROWS if change else BATCH_ROWS) as batches,
         pq.ParquetWriter(part, batches.schema, compression="zstd") as writer,
     ):
         for batch in batches:
-            writer.write_batch(batch)
+            writer.write_batch(_changed(batch, change) if change else batch)
+            count += batch.num_rows
     part.replace(path)
-    return path
+    return count
+
+
+def _changed(batch: pa.RecordBatch, change: Callable[[str], str]) -> pa.RecordBatch:
+    """A batch whose texts are changed, those in lists and structures too."""
+    columns = [pa.array(_changed_value(column.to_pylist(), change), column.type) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _changed_value(value: Any, change: Callable[[str], str]) -> Any:
+    match value:
+        case str():
+            return change(value)
+        case list():
+            return [_changed_value(item, change) for item in value]
+        case dict():
+            return {key: _changed_value(item, change) for key, item in value.items()}
+    return value
 
 
 PROVENANCE = f"""

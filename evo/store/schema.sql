@@ -143,7 +143,7 @@ CREATE TABLE evaluations (
     worker             VARCHAR,
     created_at         TIMESTAMPTZ NOT NULL
 );
-COMMENT ON TABLE evaluations IS 'Verdicts, at most a few per kernel: levels screen, full, confirmed. log_speedup = ln(baseline time / kernel time) = anchor_log_speedup + log_ratio. request_id is NULL for examinations that no request asked for: the last confirmations, the latest of which outranks all else. is_verdict: for those, and for the most severe level of the request that was the first to propose the kernel in its task.';
+COMMENT ON TABLE evaluations IS 'Verdicts, at most a few per kernel: levels screen, full, confirmed. log_speedup = ln(baseline time / kernel time) = anchor_log_speedup + log_ratio. request_id is NULL for examinations that no request asked for: the last confirmations, the latest of which outranks all else. is_verdict: for those, and for the most severe level of the first request for the kernel in its task that led to a verdict: none of what was only measured in bad seconds.';
 
 CREATE TABLE fits (
     task            VARCHAR NOT NULL,

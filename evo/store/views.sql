@@ -416,7 +416,8 @@ COMMENT ON VIEW failures IS 'Per task and status how many kernels failed (no_chi
 CREATE VIEW questions AS
 SELECT s.cache_key, s.request_id, s.role, s.model, s.sample, s.messages_json, s.most_tokens, s.created_at
 FROM llm_sent AS s
-WHERE s.messages_json IS NOT NULL AND s.cache_key NOT IN (SELECT cache_key FROM llm_calls)
+WHERE s.messages_json IS NOT NULL AND s.request_id NOT IN (SELECT request_id FROM tells)
+    AND s.cache_key NOT IN (SELECT cache_key FROM llm_calls WHERE status <> 'unavailable')
 ORDER BY s.rowid;
 COMMENT ON VIEW questions IS 'Questions that wait for an answer from outside, the oldest first; cache_key is the custom_id of evo ask and evo tell.';
 

@@ -119,6 +119,7 @@ class Islands(Chooser):
     """
 
     Settings = IslandsSettings
+    renews = True
 
     def __init__(self, context: StrategyContext, settings: Mapping[str, Any]) -> None:
         """`settings` are those of `IslandsSettings`; it raises pydantic's ValidationError for others."""

@@ -41,6 +41,12 @@ class Elite:
     log_speedup: float
     log_speedup_se: float
 
+    @property
+    def stands_at(self) -> float:
+        """The log speedup that it certainly has, by which elites are ranked: of many estimates the largest is the
+        luckiest, and would be bred from most."""
+        return self.log_speedup - Z95 * self.log_speedup_se
+
     def as_anchor(self) -> Anchor:
         return Anchor(self.kernel, self.log_speedup, self.log_speedup_se)
 
@@ -86,9 +92,9 @@ class Archive:
         self._ranked = ()
 
     def ranked(self) -> tuple[Elite, ...]:
-        """Elites, fastest first; ties by cell, so that the order does not depend on history."""
+        """Elites, those that stand highest first; ties by cell, so that the order does not depend on history."""
         if self._ranked is None:
-            self._ranked = tuple(sorted(self._elites.values(), key=lambda e: (-e.log_speedup, e.cell)))
+            self._ranked = tuple(sorted(self._elites.values(), key=lambda e: (-e.stands_at, e.cell)))
         return self._ranked
 
     @property
@@ -173,13 +179,11 @@ class Population:
 
         The fast ones come first more likely, as in `draw`. There is one as soon as there is any elite.
         """
-        least = (self._best.log_speedup if self._best else 0.0) + math.log(NEAR)
+        least = (self._best.stands_at if self._best else 0.0) + math.log(NEAR)
         for places in (self.islands[island : island + 1], self.islands):
-            near = {
-                elite.kernel.id: elite for place in places for elite in place.ranked() if elite.log_speedup >= least
-            }
+            near = {elite.kernel.id: elite for place in places for elite in place.ranked() if elite.stands_at >= least}
             if near:
-                pool = sorted(near.values(), key=lambda elite: (-elite.log_speedup, elite.cell))
+                pool = sorted(near.values(), key=lambda elite: (-elite.stands_at, elite.cell))
                 return _by_rank(pool, rng, pressure=2.0)
         return _by_rank([self._best] if self._best else [], rng, pressure=2.0)
 
@@ -214,9 +218,9 @@ class Population:
         else:
             comparison_se = math.hypot(elite.log_speedup_se, current.log_speedup_se if current else 0.0)
         status = archive.add(elite, comparison_se=comparison_se)
-        if status and (leader is None or elite.log_speedup > leader.log_speedup + MARGIN):
+        if status and (leader is None or elite.stands_at > leader.stands_at + MARGIN):
             self.quiet[island] = 0
-        if status and (self._best is None or elite.log_speedup > self._best.log_speedup):
+        if status and (self._best is None or elite.stands_at > self._best.stands_at):
             self._best = elite
         return status
 
@@ -236,7 +240,7 @@ class Population:
         bests = [archive.best for archive in self.islands]
         mine = bests[island]
         others = [best for index, best in enumerate(bests) if index != island and best]
-        if mine is None or not others or any(mine.log_speedup > best.log_speedup for best in others):
+        if mine is None or not others or any(mine.stands_at > best.stands_at for best in others):
             return
         self.quiet[island] = 0
         self.islands[island].clear()

@@ -195,7 +195,7 @@ class Tuned:
             self._tuning.left = 0  # every setting was tried
             return individual.status
         self._trials.append(Trial(dict(kernel.values), evaluation.estimate))
-        if elite and individual.fresh and elite.log_speedup > _log_speedup(self.best):
+        if elite and individual.fresh and elite.stands_at > _stands_at(self.best):
             self._best = elite
         return individual.status
 
@@ -208,7 +208,7 @@ class Tuned:
     @property
     def best(self) -> Elite | None:
         """The fastest kernel it knows."""
-        return max(filter(None, (self._strategy.best, self._best)), key=_log_speedup, default=None)
+        return max(filter(None, (self._strategy.best, self._best)), key=_stands_at, default=None)
 
     def _count(self, requests: Sequence[Request]) -> None:
         self._number = max((self._number, *(request.number + 1 for request in requests)))
@@ -224,8 +224,8 @@ class Tuned:
         )  # fmt: skip
 
 
-def _log_speedup(elite: Elite | None) -> float:
-    return elite.log_speedup if elite else float("-inf")
+def _stands_at(elite: Elite | None) -> float:
+    return elite.stands_at if elite else float("-inf")
 
 
 SETTLED = (Status.CORRECT, Status.SLOWER)

@@ -121,11 +121,14 @@ class Diff(Arguments):
     new: KernelId
 
 
+Change = Annotated[str, Field(min_length=1, max_length=400, description="what it changes, in at most 15 words")]
+
+
 class Submit(Arguments):
     """Hand in a draft: it becomes a child of the search, is verified in full, and competes by its times."""
 
     kernel: KernelId
-    change: Annotated[str, Field(min_length=1, max_length=400, description="what it changes, in at most 15 words")]
+    change: Change
 
 
 ARGUMENTS: Mapping[str, type[Arguments]] = {

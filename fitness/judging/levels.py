@@ -6,6 +6,7 @@ A level is examined only where the one before it was passed and promises enough 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fitness.evaluation import Z95, Evaluation, Level
 from fitness.judging.base import Anchor, Fitness
@@ -16,6 +17,8 @@ LEAST_GAIN = 0.01
 NEW_BEST = 0.2
 """A promise of less than this, as a log ratio, over the best known is not worth a confirmation while others wait; the
 run's last act is to confirm its leader."""
+AGAIN = 3
+"""Number of times that a level is measured again whose result is unresolved."""
 
 
 def next_level(results: Sequence[Evaluation], *, race: bool, best: float | None) -> Level | None:
@@ -44,6 +47,17 @@ def full_anchor(screened: Evaluation, anchor: Anchor, baseline: Kernel) -> Ancho
     return anchor if screened.anchor_id == anchor.kernel.id else Anchor(baseline, 0.0, 0.0)
 
 
+def surer(earlier: Evaluation, later: Evaluation) -> Evaluation:
+    """Return that of two measurements of one level that counts: a failure, else the one of less error.
+
+    It has taken the time of both.
+    """
+    unsure = later.correct and (later.log_ratio_se or 0.0) > (earlier.log_ratio_se or 0.0)
+    stages = dict.fromkeys((*earlier.stage_ms, *later.stage_ms))
+    took_ms = {stage: earlier.stage_ms.get(stage, 0.0) + later.stage_ms.get(stage, 0.0) for stage in stages}
+    return replace(earlier if unsure else later, stage_ms=took_ms)
+
+
 def judge(
     fitness: Fitness,
     kernel: Kernel,
@@ -58,13 +72,20 @@ def judge(
     For `race` and `best` see `next_level`; no level above `until` is examined. It raises what `fitness` raises.
     """
     results: tuple[Evaluation, ...] = ()
-    while level := next_level(results, race=race, best=best):
+
+    def examined(level: Level) -> Evaluation:
         if level is Level.SCREEN:
-            found = fitness.screen(kernel, anchor, race=race)
-        elif level is Level.FULL:
-            found = fitness.full(kernel, full_anchor(results[0], anchor, fitness.baseline))
-        else:
-            found = fitness.confirm(kernel)
+            return fitness.screen(kernel, anchor, race=race)
+        if level is Level.FULL:
+            return fitness.full(kernel, full_anchor(results[0], anchor, fitness.baseline))
+        return fitness.confirm(kernel)
+
+    while level := next_level(results, race=race, best=best):
+        found = examined(level)
+        for _ in range(AGAIN if found.unresolved else 0):
+            found = surer(found, examined(level))
+            if not found.unresolved:
+                break
         results = (*results, found)
         if level is until:
             break

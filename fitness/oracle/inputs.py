@@ -142,7 +142,7 @@ def draw(
                     f"{operator.folder}/operator.toml: tensor `{tensor.name}` has no distribution and inputs() of "
                     "reference.py does not make it"
                 )
-            drawn = sample(tensor, element, shape, own, rng, device=device, kind=kind)
+            drawn = sample(tensor, element, shape, own, rng, device=device, kind=kind, env=env)
             if own != family and tensor.name in may_carry and not operator.tolerance.exact_integers:
                 drawn = (
                     drawn * 2.0 ** -FEW_BITS[element.name]
@@ -190,6 +190,7 @@ def sample(
     *,
     device: torch.device = CPU,
     kind: str | None = None,
+    env: Mapping[str, int],
 ) -> torch.Tensor:
     """Values of a tensor that has a distribution, rounded to its type, drawn where they are wanted; see `draw`."""
     assert tensor.distribution is not None
@@ -199,7 +200,9 @@ def sample(
         rivals = [special for special in specials if special in OVERWHELMING]
         chosen = kind or (str(rng.choice(rivals)) if rivals else None)
         specials = tuple(s for s in specials if s not in OVERWHELMING or s == chosen)
-    recipe = _Recipe(tensor.distribution, shape, element, specials, tensor.bounded, tensor.exponentiated, rng, device)
+    recipe = _Recipe(
+        tensor.distribution.at(env), shape, element, specials, tensor.bounded, tensor.exponentiated, rng, device
+    )
     values = make(recipe)
     return values.to(TORCH_DTYPES[element.name])
 

@@ -177,18 +177,20 @@ class Oracle:
         """Indices that `inputs()` made may depend on each other."""
         return tensor.distribution is not None or self.element(tensor).is_float
 
-    def _changed(self, tensor: Tensor, values: torch.Tensor, count: int, rng: np.random.Generator) -> torch.Tensor:
+    def _changed(self, case: Case, tensor: Tensor, count: int, rng: np.random.Generator) -> torch.Tensor:
         """New values in some places: drawn anew, or an extreme of what is there where nothing says how to draw them."""
+        values = case.inputs.tensors[tensor.name]
         places = torch.from_numpy(rng.integers(values.numel(), size=count))
         result = values.clone().reshape(-1)
         if tensor.distribution is not None:
-            result[places] = sample(tensor, self.element(tensor), (count,), "nominal", rng, device=values.device)
+            element, env = self.element(tensor), case.dims
+            result[places] = sample(tensor, element, (count,), "nominal", rng, device=values.device, env=env)
         else:
             result[places] = result.max() if rng.integers(2) else result.min()
         return patterned(result.reshape(values.shape), tensor.pattern)
 
     def _moved(self, case: Case, tensor: Tensor, count: int, rng: np.random.Generator, trusted: Trusted | None) -> Case:
-        values = self._changed(tensor, case.inputs.tensors[tensor.name], count, rng)
+        values = self._changed(case, tensor, count, rng)
         if tensor.role == "in":
             self._place.write(case.region, tensor.name, values)
         else:  # the run of the case takes the initial values of inout tensors from it

@@ -21,6 +21,7 @@ MOST_PROBLEM = 2_000
 """Characters of what is wrong with a line."""
 MOST_NAME = 200
 """Characters of an author's name."""
+WITHDRAWN = "it was withdrawn: the search asks about faster kernels by now; hand your kernel in without the question"
 STATUSES = {"length": CallStatus.CUT, "content_filter": CallStatus.REFUSED}
 
 
@@ -66,7 +67,18 @@ class Invitation:
         return json.dumps({**vars(self), "parents": list(self.parents), "values": dict(self.values)})
 
 
-def told(line: str) -> Answer | Invitation:
+@dataclass(frozen=True)
+class Taken:
+    """The sign that somebody works on a question, so that it is not withdrawn."""
+
+    custom_id: str
+
+    def to_line(self) -> str:
+        """Return its line; `told` is the inverse."""
+        return json.dumps({"taken": self.custom_id})
+
+
+def told(line: str) -> Answer | Invitation | Taken:
     """Return what a line tells. It raises LineError."""
     if len(line) > MOST_LINE_BYTES:
         raise LineError(f"it has {len(line)} characters; at most {MOST_LINE_BYTES} are read")
@@ -76,7 +88,7 @@ def told(line: str) -> Answer | Invitation:
         raise LineError("it is nested too deeply") from None
 
 
-def _read(line: str) -> Answer | Invitation:
+def _read(line: str) -> Answer | Invitation | Taken:
     try:
         raw = json.loads(line)
     except ValueError as error:
@@ -90,6 +102,8 @@ def _read(line: str) -> Answer | Invitation:
             return _simple(_Simple.model_validate(raw))
         if "source" in raw:
             return _invitation(_Guest.model_validate(raw))
+        if "taken" in raw:
+            return Taken(_Taken.model_validate(raw).taken)
     except ValidationError as error:
         raise LineError(first_problem(error)) from None
     raise LineError('neither an answer ("custom_id") nor a kernel ("source")')
@@ -165,6 +179,10 @@ class _Guest(_Lenient):
     parents: list[str] = []
     values: dict[str, int] = {}
     note: str = ""
+
+
+class _Taken(_Lenient):
+    taken: str = Field(min_length=1)
 
 
 def _simple(line: _Simple) -> Answer:

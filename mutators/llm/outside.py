@@ -29,8 +29,10 @@ class OutsideClient:
         self._calls = calls
         self._answers: dict[str, asyncio.Future[Call]] = {}
         """By cache key, of the questions that are waited for."""
-        self._tasks: dict[asyncio.Task[Any], asyncio.Future[Call]] = {}
-        """Future that each of the waiting tasks waits for."""
+        self.taken: set[str] = set()
+        """Cache keys of questions that somebody works on."""
+        self._tasks: dict[asyncio.Task[Any], tuple[Call, asyncio.Future[Call]]] = {}
+        """Question that each of the waiting tasks asks, and the future that it waits for."""
 
     async def complete(
         self,
@@ -56,7 +58,7 @@ class OutsideClient:
         answer = self._answers[key] = asyncio.get_running_loop().create_future()
         try:
             await self._calls.announce(call, most, most + (self._settings.max_tokens or 0), 0.0)
-            return await self._awaited(answer)
+            return await self._awaited(call, answer)
         finally:
             self._answers.pop(key, None)
 
@@ -74,7 +76,13 @@ class OutsideClient:
     @property
     def waiting(self) -> Tasks:
         """Tasks that wait for answers not told yet."""
-        return {task for task, answer in self._tasks.items() if not answer.done()}
+        return {task for task, (_, answer) in self._tasks.items() if not answer.done()}
+
+    async def withdraw(self, task: asyncio.Task[Any], why: str) -> None:
+        """End the question of a waiting task, unless it is taken: its model is not available for that one."""
+        call, _ = self._tasks[task]
+        if call.cache_key not in self.taken:
+            await self.tell(replace(call, status=CallStatus.UNAVAILABLE, error=why))
 
     def _cut(self, messages: Sequence[Message], request: Request, model: str, sample: int) -> Call | None:
         """The answer to the sample before, if it was cut off at a limit that is set, and would be again."""
@@ -83,10 +91,10 @@ class OutsideClient:
         found = self._calls.find(cache_key(self._settings, messages, request=request, model=model, sample=sample - 1))
         return found if found and found.status is CallStatus.CUT else None
 
-    async def _awaited(self, answer: asyncio.Future[Call]) -> Call:
+    async def _awaited(self, call: Call, answer: asyncio.Future[Call]) -> Call:
         task = asyncio.current_task()
         assert task
-        self._tasks[task] = answer
+        self._tasks[task] = call, answer
         try:
             return await answer
         finally:

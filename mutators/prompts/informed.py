@@ -182,7 +182,7 @@ def drawn(operator: Operator) -> list[str]:
 def _law(tensor: Tensor) -> str:
     law = tensor.distribution
     assert law is not None
-    text = f"{law.kind}({law.a:g}, {law.b:g})"
+    text = str(law)
     bounds = ", never beyond that range" if tensor.bounded else ""
     rare = [words for kind, words in SPECIALS.items() if kind in tensor.specials]
     return f"{text}{bounds}; in some checks a few {', '.join(rare)}" if rare else f"{text}{bounds}"

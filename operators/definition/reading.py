@@ -78,8 +78,9 @@ class _Tensor(_Table):
     """A formula over dims for every axis, the last one contiguous; empty for a single number."""
     distribution: str | None = None
     """Distribution of nominal values: `uniform(low, high)`, `normal(mean, sd)` or `integers(low, high)`, both ends
-    included. Other input families start from them and depart: rows scaled by up to 4,096, one row or element 8 times
-    larger, ties, order, zeros. Left out where `inputs(...)` of reference.py makes the tensor."""
+    included. One of the first two may be divided by the root of a formula over dims, as a layer's weights are:
+    `uniform(-1, 1) / sqrt(k)`. Other input families start from them and depart: rows scaled by up to 4,096, one row or
+    element 8 times larger, ties, order, zeros. Left out where `inputs(...)` of reference.py makes the tensor."""
     specials: list[Special] | None = None
     """Values that the operator's definition handles, which the input family `specials` strews in; `structured` and
     `mixture` inputs hold zeros where `zero` is among them. `[]`: none. Left out: zero, unless `bounded`."""
@@ -370,7 +371,7 @@ def _tensor(raw: _Tensor, names: Iterable[str], index: int) -> Tensor:
     if raw.role == "out":
         raise ValueError(f"{where}: an output has no distribution")
     try:
-        distribution = Distribution.parse(raw.distribution)
+        distribution = Distribution.parse(raw.distribution, tuple(names))
     except ValueError as error:
         raise ValueError(f"{where}: distribution {error}") from None
     if raw.dtype in DTYPES and not DTYPES[raw.dtype].is_float:

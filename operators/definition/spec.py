@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -12,6 +12,7 @@ from typing import Literal
 from operators.dtypes import ACCUMULATOR, DTYPES
 from operators.errors import OperatorError
 from operators.expression import Expression
+from operators.expression import parse as parse_expression
 from operators.files import read_text
 
 RESERVED = frozenset({"T", "ACC", "i", "load", "store", "sm_count", "warp_size", "max_shared_bytes", "l2_bytes"}) | {
@@ -109,16 +110,26 @@ Pattern = Literal["symmetric", "upper", "lower"]
 class Distribution:
     """Distribution of nominal input values: `uniform(low, high)`, `normal(mean, sd)` or `integers(low, high)`.
 
-    `integers` includes both ends.
+    `integers` includes both ends. The first two may be divided by the root of a formula over dims, as the weights of a
+    layer are: `uniform(-1, 1) / sqrt(k)`.
     """
 
     kind: Literal["uniform", "normal", "integers"]
     a: float
     b: float
+    fan: Expression | None = None
+    """The values are divided by the root of this."""
 
     @classmethod
-    def parse(cls, text: str) -> Distribution:
-        """Read the notation above. Raises ValueError with the reason."""
+    def parse(cls, text: str, names: Collection[str] = ()) -> Distribution:
+        """Read the notation above, with a formula over these names. Raises ValueError with the reason."""
+        text, divided, rest = text.partition("/")
+        fan = None
+        if divided:
+            found = re.fullmatch(r"\s*sqrt\((.*)\)\s*", rest)
+            if not found or text.strip().startswith("integers"):
+                raise ValueError(f"{f'{text}/{rest}'!r}: write uniform(low, high) / sqrt(formula over dims)")
+            fan = parse_expression(found[1], names)
         number = r"\s*([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*"
         match = re.fullmatch(rf"(uniform|normal|integers)\({number},{number}\)", text.strip())
         if not match:
@@ -132,7 +143,17 @@ class Distribution:
             raise ValueError(f"{text!r}: the standard deviation is negative")
         if kind != "normal" and a > b:
             raise ValueError(f"{text!r}: the bounds are the wrong way round")
-        return cls(kind, a, b)  # type: ignore[arg-type]
+        return cls(kind, a, b, fan)  # type: ignore[arg-type]
+
+    def at(self, env: Mapping[str, int]) -> Distribution:
+        """Return the distribution where dims have these sizes."""
+        if self.fan is None:
+            return self
+        root = math.sqrt(max(self.fan.evaluate(env), 1))
+        return Distribution(self.kind, self.a / root, self.b / root)
+
+    def __str__(self) -> str:
+        return f"{self.kind}({self.a:g}, {self.b:g}){f' / sqrt({self.fan.text})' if self.fan else ''}"
 
     @property
     def leaves_out_zero(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from operators.importing.readers import Source
 
 NOTE = "IMPORTED.md"
 ORIGIN = "origin"
+CALL = "call.json"
 MOST_COST = 440
 """Characters of the formula of operations."""
 CUDA = ("fp32", "bf16", "fp16")
@@ -83,18 +85,37 @@ def write(source: Source, found: Mapping[str, Any], folder: Path, name: str) -> 
     (folder / ORIGIN).mkdir()
     for file, text in source.files.items():
         _put(folder / ORIGIN / file, text)
+    _put(folder / ORIGIN / CALL, json.dumps(_call(source, found), indent=1) + "\n")
     lines = [*source.notes, *found["notes"], *missing]
-    if found["constant"]:
-        lines.insert(
-            0, "its results do not depend on its inputs, so that wrong kernels pass: it is no task to search on"
-        )
     _put(folder / NOTE, _note(source, name, lines, found))
     return lines
 
 
+def _call(source: Source, found: Mapping[str, Any]) -> dict[str, Any]:
+    """The way from the arguments and results of the problem to the operator's tensors."""
+    outputs = [tensor["name"] for tensor in found["inputs"] if tensor.get("bool")]
+    inputs = {t["name"]: [t["origin"], *t["path"]] for t in found["inputs"] if t["role"] == "in"}
+    level = source.origin.resolve().parent.name
+    named = f"{source.format} {level}" if re.fullmatch(r"level\d+", level) else source.format
+    call = {
+        "format": source.format,
+        "set": named,
+        "inputs": inputs,
+        "returned": found["returned"],
+        "bool": outputs,
+        **source.call,
+    }
+    return call | {"workloads": list(zip(found["workloads"], source.call.get("workloads", ()), strict=False))}
+
+
 def _sizes(found: Mapping[str, Any]) -> list[Mapping[str, int]]:
     """All that workloads and hidden shapes are told by."""
-    return [*found["workloads"], found["cpu"] or {}, *(shape["dims"] or {} for shape in found["hidden"])]
+    return [
+        *found["workloads"],
+        found["cpu"] or {},
+        found["small"] or {},
+        *(shape["dims"] or {} for shape in found["hidden"]),
+    ]
 
 
 def holds(folder: Path, source: Source) -> bool:
@@ -147,10 +168,11 @@ def _toml(source: Source, found: Mapping[str, Any], name: str, dims: Mapping[str
     for sizes in published:
         if sizes not in seen:
             seen.append(dict(sizes))
-    for kind, shapes in (("cpu", [found["cpu"] or dict(dims)]), ("realistic", seen), ("published", seen)):
+    smaller = {kind: [found[kind] or dict(dims)] for kind in ("cpu", "small")}
+    for kind, shapes in {**smaller, "realistic": seen, "published": seen}.items():
         for sizes in shapes:
             yield f"\n[[workload]]\nset = {text(kind)}\ndims = {table(sizes or dims)}"
-            yield f"source = {text(source.format if kind != 'cpu' else 'its sizes, made smaller')}"
+            yield f"source = {text('its sizes, made smaller' if kind in smaller else source.format)}"
     for shape in found["hidden"][: None if found["dims"] else 1]:
         yield f"\n[[hidden]]\nsource = {text(shape['source'])}\ndims = {table(shape['dims'] or dims)}"
     yield f"\n[cost]\nflops = {text(_cost(found['flops']))}"

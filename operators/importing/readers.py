@@ -40,6 +40,8 @@ class Source:
     """Texts by file name: those that it is executed from."""
     licence: str = "not found"
     notes: list[str] = field(default_factory=list)
+    call: Mapping[str, Any] = field(default_factory=dict)
+    """Facts for a solution in this format: of a definition its name, its arguments and its workloads."""
 
 
 def read(source: str, inputs: str = "") -> Source:
@@ -174,7 +176,13 @@ def _definition(path: Path, beside: Path | None) -> Source:
         "inputs": entries, "custom": raw.get("custom_inputs_entrypoint"), "workloads": workloads,
     }  # fmt: skip
     name = "SOL-ExecBench" if beside else "FlashInfer Trace"
-    return Source(name, _named(raw["name"]), path, request, {HERE: raw["reference"]}, _licence(path), notes)
+    call = {
+        "definition": raw["name"],
+        "arguments": list(raw["inputs"]),
+        "outputs": list(raw["outputs"]),
+        "workloads": lines[:MOST_WORKLOADS],
+    }
+    return Source(name, _named(raw["name"]), path, request, {HERE: raw["reference"]}, _licence(path), notes, call)
 
 
 def _workloads(path: Path, raw: Mapping[str, Any], beside: Path | None) -> list[dict[str, Any]]:

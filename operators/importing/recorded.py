@@ -262,28 +262,30 @@ class Recorded:
 
     def _outputs(self) -> list[dict[str, Any]]:
         (output,) = [node for node in self.module.graph.nodes if node.op == "output"]
-        leaves = [leaf for leaf in pytree.tree_leaves(output.args[0]) if isinstance(leaf, fx.Node)]
-        leaves = [leaf for leaf in leaves if leaf in self.refs]
+        leaves = [leaf for leaf in pytree.tree_leaves(output.args[0]) if _is_node(leaf, self.refs)]
         if not leaves:
             raise ValueError("it returns no tensor")
+        names = [self._named("y" if len(leaves) == 1 else f"y{index}") for index in range(len(leaves))]
+        waiting = iter(names)
+        self.returned = _structure(
+            pytree.tree_map(lambda leaf: next(waiting) if _is_node(leaf, self.refs) else None, output.args[0])
+        )
+        self.described_outputs: list[dict[str, Any]] = []
+        taken = {each["name"] for each in self.inputs}
         made: list[dict[str, Any]] = []
-        for index, leaf in enumerate(leaves):
-            name = self._named("y" if len(leaves) == 1 else f"y{index}")
+        for name, leaf in zip(names, leaves, strict=True):
             ref, value = self.refs[leaf], leaf.meta["val"]
             shape, dtype = self._shape(value), self._dtype(value.dtype)
-            known = {each["ref"] for each in (item for item in made)}
-            if dtype == "bool" or ref["ref"] in {each["name"] for each in self.inputs} | known:
+            entry = {"name": name, "shape": shape, "dtype": "uint8" if dtype == "bool" else dtype}
+            self.described_outputs.append({**entry, "bool": dtype == "bool"})
+            if dtype == "bool" or ref["ref"] in taken:
                 op = ("aten._to_copy.default", {"dtype": "uint8"}) if dtype == "bool" else ("aten.clone.default", {})
-                dtype = "uint8" if dtype == "bool" else dtype
                 node = {"name": self._named(f"{name}_made"), "op": op[0], "args": [dict(ref)], "kwargs": op[1],
-                        "outputs": [{"shape": shape, "dtype": dtype}]}  # fmt: skip
+                        "outputs": [{"shape": shape, "dtype": entry["dtype"]}]}  # fmt: skip
                 self.nodes.append(node)
                 ref = {"ref": node["name"]}
+            taken.add(ref["ref"])
             made.append({"name": name, "ref": ref["ref"], "index": ref.get("index", 0)})
-            self.described_outputs = [
-                *getattr(self, "described_outputs", []),
-                {"name": name, "shape": shape, "dtype": dtype},
-            ]
         return made
 
     def _needed(self) -> list[dict[str, Any]]:
@@ -321,12 +323,13 @@ class Recorded:
         """The tensors of operator.toml: inputs with what they are drawn from, and outputs."""
         tensors = dict(zip(symbolic.leaves.names, symbolic.leaves.tensors, strict=True))
         origins = dict(zip(symbolic.leaves.names, symbolic.leaves.origins, strict=True))
+        paths = dict(zip(symbolic.leaves.names, symbolic.leaves.paths, strict=True))
         listed: list[dict[str, Any]] = []
         mine = {ours: name for name, ours in self.tensor_names.items()}
         for each in self.inputs:
             name = mine[each["name"]]
             drawn = symbolic.draws.of(tensors[name])
-            entry = {**each, "role": "in", "origin": origins[name], "source": name}
+            entry = {**each, "role": "in", "origin": origins[name], "path": paths[name]}
             listed.append(entry | self._drawn(entry, drawn, seen.get(each["name"])))
         return listed + [{**each, "role": "out"} for each in self.described_outputs]
 
@@ -360,6 +363,19 @@ class Recorded:
 def product(factors: Sequence[Any]) -> Any:
     """The product as sympy has it, of none too."""
     return sympy.Mul(*factors)
+
+
+def _is_node(leaf: Any, refs: Mapping[fx.Node, Any]) -> bool:
+    return isinstance(leaf, fx.Node) and leaf in refs
+
+
+def _structure(value: Any) -> Any:
+    """Nested tuples, lists and tables of names, as JSON tells them apart."""
+    if isinstance(value, Mapping):
+        return {"dict": [[key if isinstance(key, str | int) else str(key), _structure(v)] for key, v in value.items()]}
+    if isinstance(value, tuple | list):
+        return {"tuple" if isinstance(value, tuple) else "list": [_structure(each) for each in value]}
+    return value
 
 
 def _number(value: float) -> str:

@@ -32,38 +32,11 @@ FEW_TERMS = 16
 """Sums of so many terms or fewer are off by all their roundings; of more, by the root of their number."""
 LARGEST = 1e300
 """Largest magnitude: the result may be any number."""
-EXACT = frozenset(
-    [
-        "relu",
-        "neg",
-        "abs",
-        "maximum",
-        "minimum",
-        "fmax",
-        "fmin",
-        "clamp",
-        "clamp_min",
-        "clamp_max",
-        "floor",
-        "ceil",
-        "round",
-        "trunc",
-        "sign",
-        "hardtanh",
-        "threshold",
-        "hardshrink",
-        "where",
-        "masked_fill",
-        "_to_copy",
-        "clone",
-        "copy",
-        "bitwise_and",
-        "bitwise_or",
-        "bitwise_not",
-        "bitwise_xor",
-        *COMPARISONS,
-    ]
-)
+EXACT = frozenset((
+    "relu", "neg", "abs", "maximum", "minimum", "fmax", "fmin", "clamp", "clamp_min", "clamp_max", "floor", "ceil",
+    "round", "trunc", "sign", "hardtanh", "threshold", "hardshrink", "where", "masked_fill", "_to_copy", "clone",
+    "copy", "bitwise_and", "bitwise_or", "bitwise_not", "bitwise_xor", *COMPARISONS,
+))  # fmt: skip
 """Operators without errors of their own."""
 LOCAL: Mapping[str, Callable[..., Any]] = {
     "exp": lambda y, x: (EXP_ULPS + x.abs()) * y.abs(), "exp2": lambda y, x: (EXP_ULPS + x.abs()) * y.abs(),
@@ -87,69 +60,19 @@ SMOOTH = EXACT | LOCAL.keys() | frozenset(
         "remainder", "floor_divide", "hardsigmoid", "hardswish", "softshrink", "addcmul", "addcdiv",
     )
 )  # fmt: skip
-MOVES = frozenset(
-    [
-        "cat",
-        "stack",
-        "gather",
-        "index",
-        "_unsafe_index",
-        "index_select",
-        "constant_pad_nd",
-        "embedding",
-        "flip",
-        "roll",
-        "repeat",
-        "tril",
-        "triu",
-        "scatter",
-        "slice_scatter",
-        "select_scatter",
-        "reflection_pad1d",
-        "reflection_pad2d",
-        "reflection_pad3d",
-        "replication_pad1d",
-        "replication_pad2d",
-        "replication_pad3d",
-        "index_put",
-        "_unsafe_index_put",
-        "upsample_nearest1d",
-        "upsample_nearest2d",
-        "upsample_nearest3d",
-        "amax",
-        "amin",
-        "scatter_add",
-        "unfold",
-        "diagonal_copy",
-        "max_unpool2d",
-    ]
-)
+MOVES = frozenset((
+    "cat", "stack", "gather", "index", "_unsafe_index", "index_select", "constant_pad_nd", "embedding", "flip",
+    "roll", "repeat", "tril", "triu", "scatter", "slice_scatter", "select_scatter", "reflection_pad1d",
+    "reflection_pad2d", "reflection_pad3d", "replication_pad1d", "replication_pad2d", "replication_pad3d",
+    "index_put", "_unsafe_index_put", "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "amax",
+    "amin", "scatter_add", "unfold", "diagonal_copy", "max_unpool2d",
+))  # fmt: skip
 """Operators that do to errors what they do to numbers, but for numbers that they bring themselves."""
-CONSTANTS = frozenset(
-    [
-        "full",
-        "full_like",
-        "zeros",
-        "zeros_like",
-        "ones",
-        "ones_like",
-        "empty",
-        "empty_like",
-        "arange",
-        "scalar_tensor",
-        "new_zeros",
-        "new_full",
-        "new_ones",
-        "new_empty",
-        "eye",
-        "empty_strided",
-        "new_empty_strided",
-        "_local_scalar_dense",
-        "detach",
-        "lift_fresh",
-        "alias",
-    ]
-)
+CONSTANTS = frozenset((
+    "full", "full_like", "zeros", "zeros_like", "ones", "ones_like", "empty", "empty_like", "arange",
+    "scalar_tensor", "new_zeros", "new_full", "new_ones", "new_empty", "eye", "empty_strided", "new_empty_strided",
+    "_local_scalar_dense", "detach", "lift_fresh", "alias",
+))  # fmt: skip
 
 
 def running(reference: Callable[..., Any], dtype: DType | str = "fp32") -> Callable[..., Any]:
@@ -495,14 +418,18 @@ class _Moments:
         self.error = own + self.mean_error + self.deviation.abs() / 2
         self.variance = self.deviation.square().mean(along, True)
         self.variance_error = (2 * self.deviation.abs() * own).mean(along, True) + (grown + 1) * self.variance
-        self.variance_error += run.roundoff * self.mean_error.square()
+        # Of numbers that are nearly equal, errors are as large as deviations: their squares count.
+        self.variance_error += run.roundoff * (self.mean_error.square() + own.square().mean(along, True))
+        self.roundoff = run.roundoff
 
     def standardized(self, eps: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Deviations over their root, and that, each with its errors."""
+        """Deviations over their root, and that, each with its errors: at the least variance that there may be."""
         root = (self.variance + eps).rsqrt()
-        relative = self.variance_error / (2 * (self.variance + eps)) + ROOT_ULPS + 1
+        least = (self.variance - self.roundoff * self.variance_error).clamp(min=0) + eps
+        relative = (((self.variance + eps) / least).sqrt() - 1) / self.roundoff + ROOT_ULPS + 1
+        largest = root * (1 + self.roundoff * relative)
         return (
-            self.deviation * root, root * self.error + self.deviation.abs() * root * relative, root, root * relative
+            self.deviation * root, largest * self.error + self.deviation.abs() * root * relative, root, root * relative
         )  # fmt: skip
 
 

@@ -43,7 +43,10 @@ TRACE_S = 20
 """Seconds that one attempt with symbols may take; after it fewer sizes are symbols."""
 MOST_ELEMENTS = 3_000_000
 """Elements of all values of a computation that is tried for real."""
+MOST_SMALL = 1 << 29
+"""Elements of all values in the workload set `small`: 4 GiB in fp64."""
 REAL_S = 20
+FLOATING = ("T", "ACC", "fp16", "bf16", "fp32", "fp64")
 WIDEST = 1e4
 """Largest median of S, as a multiple of the largest result, for which analysed errors tell right from wrong."""
 KINDS: Mapping[str, tuple[int, tuple[int, ...]]] = {
@@ -147,11 +150,18 @@ def plain_parameters() -> Iterator[None]:
 
 
 class Seedless(TorchFunctionMode):
-    """Leaves generators out of calls: symbols have no values to draw."""
+    """Leaves generators out of calls, as symbols have no values to draw, and makes shapes depend on no values."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call the function without its generator."""
-        return func(*args, **{name: each for name, each in (kwargs or {}).items() if name != "generator"})
+        kwargs = {name: each for name, each in (kwargs or {}).items() if name != "generator"}
+        return counted(*args, **kwargs) if func in (torch.bincount, torch.Tensor.bincount) else func(*args, **kwargs)
+
+
+def counted(x: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0) -> torch.Tensor:
+    """What torch.bincount returns of values below `minlength`; trials tell whether they are."""
+    weights = torch.ones_like(x, dtype=torch.int64) if weights is None else weights
+    return torch.zeros(minlength, dtype=weights.dtype, device=x.device).scatter_add(0, x.to(torch.int64), weights)
 
 
 class Leaves:
@@ -162,6 +172,8 @@ class Leaves:
         self.names: list[str] = []
         self.tensors: list[torch.Tensor] = []
         self.origins: list[str] = []
+        self.paths: list[list[Any]] = []
+        """Where each is found: the name in its module, or the argument's number and the keys within it."""
         if self.module is not None:
             for each in self.module.modules():
                 if isinstance(each, nn.modules.dropout._DropoutNd):
@@ -180,8 +192,9 @@ class Leaves:
                 self.places.append(index)
                 first = getattr(path[0], "idx", 0)
                 parts = [names[first] if first < len(names) else f"x{first}"]
-                parts += [str(getattr(key, "key", getattr(key, "idx", key))) for key in path[1:]]
-                self.names.append("_".join(parts))
+                keys = [getattr(key, "key", getattr(key, "idx", str(key))) for key in path[1:]]
+                self.names.append("_".join([*parts, *map(str, keys)]))
+                self.paths.append([first, *keys])
                 self.tensors.append(leaf)
                 self.origins.append("input")
 
@@ -190,6 +203,7 @@ class Leaves:
             self.names.append(name)
             self.tensors.append(tensor)
             self.origins.append(origin)
+            self.paths.append([name])
 
     def __call__(self, *tensors: torch.Tensor) -> Any:
         """Call with these tensors in the places of the leaves."""
@@ -238,7 +252,7 @@ class Symbolic:
             self.symbols = {n: s for n, s in self.symbols.items() if isinstance(s, torch.SymInt)}
             held = torch.empty(list(self.symbols.values()))  # for the tracer to know every symbol
             tensors = self.leaves.tensors
-            with torch.no_grad():
+            with torch.no_grad(), Seedless():
                 function = functionalize(lambda _, *given: self.leaves(*given))
                 table: Any = core_aten_decompositions()
                 with plain_parameters():
@@ -447,24 +461,32 @@ class Trials:
 
     def _raise_limit(self) -> None:
         """A problem whose constants are large cannot be tried small."""
-        least = self.elements(dict.fromkeys(self.base, 1)) if self.base else self.elements({})
+        try:
+            least = self.elements(dict.fromkeys(self.base, 1))
+        except (TypeError, ValueError, ZeroDivisionError):  # half of one is no size
+            return
         self.least = max(self.least, min(3 * least, 400_000_000))
 
     def smaller(self) -> dict[str, int] | None:
         """Sizes like the problem's own that a CPU computes in little time."""
+        fitting = (d for d in self._halved() if self.work(d) <= 3e7 and self.allows(d) and self.passes(d))
+        return next(fitting, None)
+
+    def small(self) -> dict[str, int] | None:
+        """Sizes like the problem's own whose values, the reference's in fp64 included, fit a card of 24 GB."""
+        return next((dims for dims in self._halved() if self.elements(dims) <= MOST_SMALL), None)
+
+    def _halved(self) -> Iterator[dict[str, int]]:
+        """The problem's own sizes, and ever smaller ones that its conditions allow: the largest is halved."""
         dims = dict(self.base)
         for _ in range(200):
-            if self.work(dims) <= 3e7 and self.allows(dims) and self.passes(dims):
-                return dims
+            yield dims
             order = sorted((dim for dim in dims if dims[dim] > 1), key=lambda dim: -dims[dim])
-            for dim in order:
-                lower = dims | {dim: max(1, dims[dim] // 2)}
-                if self.allows(lower, math.inf):
-                    dims = lower
-                    break
-            else:
-                return None
-        return None
+            lower = (dims | {dim: max(1, dims[dim] // 2)} for dim in order)
+            found = next((each for each in lower if self.allows(each, math.inf)), None)
+            if found is None:
+                return
+            dims = found
 
     def bound(self, dims: Mapping[str, int]) -> str:
         """`rounding` where running error analysis knows all operators and bounds their errors well."""
@@ -489,6 +511,19 @@ class Trials:
                     self.made.notes.append("errors are measured, as their analysis is too wide")
                     return "measured"
         return "rounding"
+
+    def telling(self, dims: Mapping[str, int]) -> float:
+        """A spread of inputs that results depend on. It raises Failed where there is none."""
+        for scale in (8.0, 64.0):
+            with foreign(REAL_S), torch.no_grad():
+                leaves, tensors, _ = real(self.problem, self.sizes(dims), 0)
+                values, found = self.made.values(leaves, tensors), []
+                for _ in range(2):
+                    drawn = {n: v.normal_(0, scale) if v.is_floating_point() else v for n, v in values.items()}
+                    found.append(evaluate(self.graph, drawn, self.made.environment(dims)))
+            if any(not torch.equal(y.nan_to_num(), found[1][name].nan_to_num()) for name, y in found[0].items()):
+                return scale
+        raise Failed("its results do not depend on its inputs, so that every wrong kernel would pass: it is no task")
 
     def work(self, dims: Mapping[str, int]) -> float:
         """Operations of a plain algorithm."""
@@ -529,18 +564,28 @@ def look(problem: Problem) -> dict[str, Any]:
         raise Failed(f"its graph cannot be confirmed against its source: {reason}")
     cpu = trials.smaller()
     seen = {made.tensor_names.get(name, name): shown for name, shown in trials.shown.items()}
+    described = made.described(symbolic, seen)
+    if all(trials.constant):
+        scale = trials.telling(cpu or hidden[-1]["dims"])
+        for each in described:
+            if each["role"] == "in" and each["dtype"] in FLOATING:
+                each["distribution"] = f"normal(0, {scale:g})"
+        made.notes.append(
+            f"the source's own inputs all give one result: numbers are drawn from normal(0, {scale:g}) here"
+        )
     return {
         "graph": made.graph,
         "derived": made.derived,
         "dims": trials.base,
         "hidden": hidden,
         "cpu": cpu or hidden[-1]["dims"],
-        "inputs": made.described(symbolic, seen),
+        "small": trials.small() or cpu or hidden[-1]["dims"],
+        "inputs": described,
+        "returned": made.returned,
         "flops": written(made, made.flops, trials),
         "terms": next(iter(written(made, made.terms, trials)), "1"),
         "dtype": made.dtype,
         "workloads": [made.workload(symbolic, sizes) for sizes in problem.workloads],
-        "constant": bool(trials.constant) and all(trials.constant),
         "bound": trials.bound(cpu or hidden[-1]["dims"]),
         "notes": [*made.notes, *problem.notes],
         "differences": trials.differences[:3],

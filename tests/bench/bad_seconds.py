@@ -1,6 +1,7 @@
 """Coverage of speedups' intervals where some pairs are timed in bad seconds, before and after they are fitted jointly.
 
     python -m tests.bench.bad_seconds [--runs 300] [--kernels 120] [--bad 0.0 0.03 0.1]
+    python -m tests.bench.bad_seconds --of FOLDER...
 
 Simulates searches: kernels are screened beside an elite, those that seem faster are measured again in full, and one
 that promises much more than the best is confirmed, as is the leader in the end. A pair's noise is as its standard error
@@ -8,6 +9,9 @@ says; a share of pairs (`--bad`) is timed in bad seconds and is off by a factor 
 error says. Prints JSON, by share of bad pairs, of kernels that are not confirmed: the share of 95 % intervals that hold
 the true speedup, their median width as a factor, how many stand above the truly best kernel that was confirmed, and the
 rank of the truly best one by what is certain; each for verdicts by themselves (`alone`) and fitted (`joint`).
+
+With `--of` it looks at real runs instead: of the kernels that were judged in full and confirmed, how many have 95 %
+intervals that overlap, the earlier one as it was told last before the confirmation.
 """
 
 from __future__ import annotations
@@ -15,12 +19,15 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import fmean, median
+from typing import Any
 
 import numpy as np
 
+from evo.store import query
 from fitness.evaluation import Z95, Level
 from fitness.joint import Pair, Position, fitted
 from fitness.judging.levels import LEAST_GAIN, NEW_BEST
@@ -28,6 +35,31 @@ from fitness.judging.levels import LEAST_GAIN, NEW_BEST
 SCREEN_SE, FULL_SE, CONFIRM_SE = 0.03, 0.015, 0.008
 BAD_LOG = 0.5
 ELITES = 6
+
+
+BEFORE_AND_AFTER = """
+    with judged as (
+        select task, kernel_id, level, log_speedup, log_speedup_se, created_at,
+               row_number() over (partition by task, kernel_id, level order by created_at) as place
+        from evaluations where status = 'correct' and anchor_id <> kernel_id and level in ('full', 'confirmed')
+    ),
+    told as (
+        select task, unnest(kernel_ids) as kernel_id, unnest(log_speedups) as fitted,
+               unnest(log_speedup_ses) as fitted_se, created_at as fitted_at
+        from fits
+    )
+    select b.task, b.kernel_id,
+           coalesce(arg_max(fitted, fitted_at), any_value(b.log_speedup)) as before,
+           coalesce(arg_max(fitted_se, fitted_at), any_value(b.log_speedup_se)) as before_se,
+           any_value(a.log_speedup) as after, any_value(a.log_speedup_se) as after_se
+    from judged b
+    join judged a on a.task = b.task and a.kernel_id = b.kernel_id and a.level = 'confirmed' and a.place = 1
+    left join told on told.task = b.task and told.kernel_id = b.kernel_id
+        and fitted_at >= b.created_at and fitted_at < a.created_at
+    where b.level = 'full' and b.place = 1
+    group by b.task, b.kernel_id order by b.task, b.kernel_id
+"""
+"""Log speedups of kernels as they were told last before their confirmation, and by it."""
 
 
 @dataclass
@@ -47,7 +79,11 @@ def main() -> None:
     parser.add_argument("--kernels", type=int, default=120)
     parser.add_argument("--bad", type=float, nargs="+", default=[0.0, 0.03, 0.1])
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--of", type=Path, nargs="+", metavar="FOLDER")
     options = parser.parse_args()
+    if options.of:
+        print(json.dumps(overlaps(options.of), indent=1))
+        return
     found = {}
     for share in options.bad:
         rng = np.random.default_rng(options.seed)
@@ -57,6 +93,13 @@ def main() -> None:
             "joint": told(runs, [{**run.alone, **fitted("naive", run.pairs)} for run in runs]),
         }
     print(json.dumps(found, indent=1))
+
+
+def overlaps(folders: Sequence[Path]) -> dict[str, Any]:
+    """How many kernels of these runs have overlapping intervals before and after their confirmation."""
+    rows = [{"run": folder.name, **row} for folder in folders for row in query(folder, BEFORE_AND_AFTER).to_pylist()]
+    apart = [row for row in rows if abs(row["before"] - row["after"]) > Z95 * (row["before_se"] + row["after_se"])]
+    return {"kernels": len(rows), "overlap": len(rows) - len(apart), "apart": apart}
 
 
 def simulated(kernels: int, bad: float, rng: np.random.Generator) -> Simulated:

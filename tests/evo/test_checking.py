@@ -14,6 +14,7 @@ from evo import check_operator
 from evo.cli.commands import app
 from fitness import targets
 from fitness.judging.mutation_test import MutationTest
+from mutators.mutants import Mutant
 from operators.catalog import load
 from operators.definition.spec import Task
 from operators.errors import UserError
@@ -103,6 +104,30 @@ def test_a_mutant_whose_results_differ_within_the_bound_is_told_from_others(tmp_
     assert found["a comment"].same_code
     assert found["wrong"].rejection is not None
     assert found["wrong"].rejection.status == "wrong"
+
+
+def test_a_mutant_that_differs_by_rounding_alone_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = "load(alpha) * load(x[i]) + load(b[i])"
+    others = {
+        "rounded otherwise": "load(alpha) * (load(x[i]) + load(b[i]) / load(alpha))",
+        "hidden by rounding": "load(alpha) * load(x[i]) + (load(b[i]) + load(x[i]) * T(1e-8))",
+    }
+
+    def made(kernel: Kernel, _: object) -> list[Mutant]:
+        changed = {kind: kernel.source.replace(right, text) for kind, text in others.items()}
+        return [Mutant(kind, 1, Kernel(kernel.operator, kernel.target, text)) for kind, text in changed.items()]
+
+    monkeypatch.setattr(check_operator, "mutants", made)
+    folder = changed(tmp_path / "mine", {"operator.toml": {'cuda = ["fp32", "bf16"]': 'cuda = ["fp32"]'}})
+    code, report = checked(folder)
+    (task,) = report["tasks"]
+    assert {s["kind"]: (s["differs"], s["rounded"]) for s in task["survivors"]} == {
+        "rounded otherwise": (True, True),
+        "hidden by rounding": (True, False),
+    }
+    assert code == 1
+    del others["hidden by rounding"]
+    assert checked(folder)[0] == 0
 
 
 def test_what_cannot_be_checked_is_one_line(tmp_path: Path) -> None:

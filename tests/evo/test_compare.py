@@ -24,6 +24,7 @@ from evo.compare.leaks import hermetic
 from evo.compare.record import faults, lines
 from evo.compare.running import Running, prepare
 from evo.config import RunConfig, read_config
+from evo.outside.importing import operators_of
 from evo.outside.questions import ComparisonDesk, comparison_questions
 from evo.replay import replay
 from evo.store import Store, query
@@ -397,6 +398,10 @@ def test_configurations_that_are_shipped_can_be_begun(path: Path) -> None:
         assert read_config(path, {}, ()).tasks()
         return
     made = read_comparison(path)
+    if any("*" in name for name in made.operators):  # problems of a repository that a user clones
+        with pytest.raises(UserError, match="no file is there; clone the repository"):
+            operators_of(made.operators)
+        made = made.model_copy(update={"operators": ["softmax"]})
     assert made.name == path.stem
     first = {cell.arm: cell for cell in made.cells()}
     assert set(first) == set(made.arms)

@@ -30,7 +30,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from evo.outside.drafts import LOG, DraftWorkers, Sessions
 from evo.outside.mcp_server import make_server
-from evo.outside.mcp_tools import OF_THE_BENCH, OWN, Studio
+from evo.outside.mcp_tools import OF_THE_BENCH, OWN, Studio, Studios
 
 ROOT = Path(__file__).parents[2]
 OPERATOR = ROOT / "tests" / "data" / "axpb"
@@ -97,14 +97,11 @@ def test_an_agent_hands_in_a_wrong_and_a_better_kernel(run: Path) -> None:
         assert failed and "wrong" in text, text
 
         text, failed = await agent("build", source=BETTER)
-        better = draft(text)
-        text, failed = await agent("check", kernel=better)
-        assert not failed and "is right" in text
-        text, failed = await agent("submit", kernel=better, change="one pass in order", question=key)
-        assert not failed
-        text, failed = await agent("verdict", of=key, wait_s=300)
-        assert not failed and "It is correct and" in text, text
-        assert agent.calls == 12
+        text, failed = await agent("judge", kernel=draft(text))
+        assert not failed and "It is correct and" in text
+        text, failed = await agent("attempt", source=BETTER, change="one pass in order", question=key, wait_s=300)
+        assert not failed and "is right" in text and "It is correct and" in text, text
+        assert agent.calls == 11
         text, failed = await agent("sql", query="select author, status, speedup from lineage where author is not null")
         assert not failed and text.count('"author": "scripted"') == 2
 
@@ -136,7 +133,7 @@ def studio(tmp_path: Path) -> Iterator[Studio]:
     asyncio.run(workers.close())
 
 
-def used(studio: Studio, *uses: tuple[str, dict[str, Any]]) -> list[tuple[str, bool]]:
+def used(studio: Studio | Studios, *uses: tuple[str, dict[str, Any]]) -> list[tuple[str, bool]]:
     """The answers to a client within this process."""
 
     async def everything() -> list[tuple[str, bool]]:
@@ -157,12 +154,12 @@ def test_what_an_agent_does_wrong_is_told_and_ends_nothing(studio: Studio) -> No
         ("verdict", {"of": "000000", "wait_s": 0}),
         ("verdict", {"of": 7}),
         ("sql", {"query": "drop table asks"}),
-        ("judge", {"kernel": "start"}),
+        ("attempt", {"source": "int x;", "change": "x"}),
         ("next_question", {"skip": 99}),
     )
     texts = [text for text, _ in found]
     assert [failed for _, failed in found] == [True, True, True, True, False, True, True, True, False]
-    assert "there is no tool" in texts[0] and "there is no tool" in texts[7]
+    assert "there is no tool" in texts[0]
     assert "no open questions have an id that begins with 000000" in texts[3]
     assert texts[4].startswith("There is no verdict yet.\nRun run, task softmax/fp32/cpu.")
     assert "are allowed" in texts[6]
@@ -216,11 +213,45 @@ def test_an_answer_that_cannot_be_used_is_asked_for_again(studio: Studio, tmp_pa
     assert failed and text.startswith("It could not be used, and is asked for again:\n\n=== ")
 
 
-def test_a_run_of_several_tasks_wants_one_to_be_named(
+def test_a_run_of_several_tasks_is_served_one_task_at_a_time(tmp_path: Path) -> None:
+    folder, made = tmp_path / "run", outside_runs.config(operators=["softmax", "relu"], llm={"concurrency": 8})
+    outside_runs.session(folder, made)
+    workers, sessions = DraftWorkers(folder, made), Sessions(folder, None)
+    studios = Studios(
+        [Studio(folder, made, o, task, pool=workers, sessions=sessions, author="ann") for o, task in made.tasks()]
+    )
+    asked = {question.request_id.partition("/")[0] for question in open_questions(folder)}
+    found = used(
+        studios,
+        ("status", {}),
+        ("operator", {"task": "relu"}),
+        ("operator", {}),
+        ("operator", {"task": "conv"}),
+        *[("next_question", {})] * 2,
+        ("next_question", {"task": "softmax"}),
+    )
+    texts = [text for text, _ in found]
+    assert [failed for _, failed in found] == [False, False, False, True, False, False, False]
+    assert all(f"The best kernel of {task} is" in texts[0] for task in ("softmax/fp32/cpu", "relu/fp32/cpu"))
+    assert texts[1] == texts[2] and texts[1].startswith("Task relu/fp32/cpu.")
+    assert "there is no task" in texts[3]
+    assert asked == {"softmax", "relu"} and len({*texts[4:]}) == 3  # no question is handed out twice
+    assert all("=== " in text for text in texts[4:]) and texts[6].startswith("Task softmax/fp32/cpu.")
+    assert all("task" in tool.parameters["properties"] for tool in studios.tools)
+    asyncio.run(workers.close())
+
+
+def test_a_run_has_only_the_tasks_it_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = RunConfig(operators=["softmax", "relu"]).resolved()
     with Store(tmp_path / "run", create=True) as store:
         store.commit({"runs": [run_row(made, tmp_path / "run")]}).result()
-    code, _, said = evo(monkeypatch, capsys, "mcp", str(tmp_path / "run"))
-    assert code == 2 and "choose one with --task: 2 tasks are called" in said and "relu/fp32/cpu" in said
+    code, _, said = evo(monkeypatch, capsys, "mcp", str(tmp_path / "run"), "--task", "conv")
+    assert code == 2 and "--task conv: there is no task" in said and "relu/fp32/cpu" in said
+
+
+def test_an_agent_reads_the_machine_and_what_is_left(studio: Studio) -> None:
+    (status, _), (machine, _) = used(studio, ("status", {}), ("machine", {}))
+    assert "Used of the budget: " in status and "of 20 evals" in status
+    assert "cpu_count" in machine

@@ -22,7 +22,7 @@ from evo.api import Run
 from evo.budget import Budget
 from evo.config import RunConfig
 from evo.inbox import Inbox
-from evo.outside.questions import Desk, open_questions
+from evo.outside.questions import Desk, open_questions, take
 from evo.replay import replay
 from evo.report.status import model_costs
 from evo.search.calls import restore_spending
@@ -33,11 +33,13 @@ from evo.session import run_row
 from evo.store import Store, query
 from evo.strategies.base import StrategyContext
 from evo.strategies.islands import Islands
+from fitness.testing import ScriptedFitness
 from mutators.asking.answers import Answer, Invitation, LineError, told
 from mutators.base import CallStatus, Kind
 from operators.catalog import load
 from operators.definition.spec import Operator, Task
 from operators.errors import UserError
+from operators.kernel import Kernel
 from tests.choosing import examples, some_slow
 from tests.evo import model_runs
 from tests.evo.outside_runs import MODEL, USAGE, answer, answer_all, config, session, tell
@@ -559,3 +561,30 @@ def test_the_real_engine_goes_on_when_it_is_told(
     (guest,) = rows(folder, "select author, status, speedup from lineage where mutator = 'guest'")
     assert guest["author"] == "bob" and guest["status"] == "correct"
     assert replay(folder).equal
+
+
+def test_a_question_that_nobody_took_is_asked_anew_once_faster_kernels_are_known(tmp_path: Path) -> None:
+    """Nobody asks about the naive kernel any more once a guest is far faster, but for what somebody works on."""
+    folder, made = tmp_path / "run", config(strategy="islands", budget={"evaluations": 4})
+    (operator, task) = made.tasks()[0]
+    naive = Kernel(operator.name, "cpu", operator.naive("cpu"))
+
+    def searched(evaluations: int) -> None:
+        stage = ScriptedFitness(task, naive, lambda kernel: 3.0 if "// guest" in kernel.source else -0.5)
+        session(folder, made.model_copy(update={"budget": {"evaluations": evaluations}}), fitness={task: stage})
+
+    searched(4)
+    first = open_questions(folder)
+    assert len(first) > 1
+    take(folder, first[:1])
+    tell(folder, json.dumps({"source": f"{naive.source}// guest\n", "author": "bob"}))
+    searched(30)
+    now = {question.cache_key: question for question in open_questions(folder)}
+    assert now[first[0].cache_key].is_taken
+    assert not {question.cache_key for question in first[1:]} & now.keys()
+    assert all("// guest" in str(q.messages) for key, q in now.items() if key != first[0].cache_key) and len(now) > 1
+    late = tell(folder, answer(first[1]))
+    assert not late.answers and "withdrawn" in late.problems[0]
+    assert tell(folder, answer(first[0])).answers == 1
+    searched(40)
+    unspoilt(folder)

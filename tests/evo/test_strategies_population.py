@@ -18,11 +18,17 @@ TASK = Task("axpb", "fp32", "cpu")
 
 
 def individual(
-    number: int, log_speedup: float | None, *, cell: str = "a", source: str = "", values: dict[str, int] | None = None
+    number: int,
+    log_speedup: float | None,
+    *,
+    cell: str = "a",
+    source: str = "",
+    values: dict[str, int] | None = None,
+    se: float = 0.001,
 ) -> Individual:
     kernel = Kernel("axpb", "cpu", source or f"source {number}", values or {})
     status = Status.WRONG if log_speedup is None else Status.CORRECT
-    known = {} if log_speedup is None else {"log_speedup": log_speedup, "log_speedup_se": 0.001}
+    known = {} if log_speedup is None else {"log_speedup": log_speedup, "log_speedup_se": se}
     verdict = Evaluation(kernel.id, str(TASK), Level.SCREEN, status, cell=(cell,), **known)  # type: ignore[arg-type]
     return Individual(Request(TASK, number, "transform", (), number), kernel, verdict)
 
@@ -85,6 +91,17 @@ def test_fast_elites_are_parents_more_often() -> None:
         made.add(individual(number, float(number), cell=cell), 0)
     drawn = [next(made.draw(0, Random(seed))).log_speedup for seed in range(400)]
     assert drawn.count(3.0) > drawn.count(1.0) > drawn.count(0.0) > 0
+
+
+def test_a_lucky_kernel_is_not_bred_from_before_those_that_certainly_are_faster() -> None:
+    made = population(2, migration_interval=3)
+    made.add(individual(0, 0.7, cell="a", se=0.01), 0)
+    made.add(individual(1, 0.6, cell="b", se=0.01), 0)
+    made.add(individual(2, 1.0, cell="c", se=0.45), 0)
+    assert made.best and made.best.log_speedup == 0.7
+    assert [elite.cell for elite in made.islands[0].ranked()] == [("a",), ("b",), ("c",)]
+    assert {elite.cell for elite in made.near_best(0, Random(0))} == {("a",), ("b",)}
+    assert made.islands[1].best == made.best, "a lucky kernel migrated"
 
 
 def test_every_island_offers_its_best_to_the_next() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -40,6 +41,7 @@ def source(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 LAWS = ("uniform(-1, 1)", "uniform(0, 1)", "uniform(0.25, 0.75)", "normal(0, 1)", "normal(5, 2)", "integers(-3, 9)")
+SIZES = {"rows": 40, "cols": 60}
 FLOATS = ("fp64", "fp32", "fp16", "bf16")
 
 
@@ -47,14 +49,16 @@ def tensor(
     law: str = "uniform(-1, 1)", specials: tuple[Special, ...] = ("zero",), exponentiated: bool = False
 ) -> Tensor:
     shape = (parse("rows", ("rows", "cols")), parse("cols", ("rows", "cols")))
-    return Tensor("x", "in", "T", shape, Distribution.parse(law), specials, exponentiated=exponentiated)
+    return Tensor(
+        "x", "in", "T", shape, Distribution.parse(law, ("rows", "cols")), specials, exponentiated=exponentiated
+    )
 
 
 def values(
     family: str, *, law: str = "uniform(-1, 1)", dtype: str = "fp32", seed: int = 0, **more: object
 ) -> torch.Tensor:
     shape = more.pop("shape", (40, 60))
-    return sample(tensor(law, **more), DTYPES[dtype], shape, family, np.random.default_rng(seed))  # type: ignore[arg-type]
+    return sample(tensor(law, **more), DTYPES[dtype], shape, family, np.random.default_rng(seed), env=SIZES)  # type: ignore[arg-type]
 
 
 def drawn(name: str, family: str, dtype: str = "fp32", seed: int = 0) -> Inputs:
@@ -82,6 +86,12 @@ def test_any_shape_law_and_dtype_gives_finite_values(
     assert x.isfinite().all()
     if family in ("nominal", "scaled") and law in ("uniform(0, 1)", "uniform(0.25, 0.75)"):
         assert (x >= 0).all()
+
+
+def test_the_weights_of_a_layer_are_as_small_as_its_size_says() -> None:
+    found = values("nominal", law="uniform(-1, 1) / sqrt(rows * cols)")
+    assert 0.99 < float(found.abs().max()) * math.sqrt(40 * 60) <= 1
+    assert float(values("nominal", law="normal(0, 1) / sqrt(cols)").std()) == pytest.approx(60**-0.5, rel=0.1)
 
 
 def test_the_same_seed_draws_the_same_values() -> None:
@@ -172,7 +182,7 @@ def test_what_is_bounded_stays_in_its_range_in_every_family(law: str, family: st
     bounds = Distribution.parse(law)
     bounded = replace(tensor(law, ()), bounded=True)
     for seed in range(20):
-        found = sample(bounded, DTYPES["fp32"], (7, 33), family, np.random.default_rng(seed))
+        found = sample(bounded, DTYPES["fp32"], (7, 33), family, np.random.default_rng(seed), env=SIZES)
         assert bounds.a <= found.min() <= found.max() <= bounds.b
 
 

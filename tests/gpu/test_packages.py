@@ -80,6 +80,45 @@ def test_the_launcher_in_cpp_is_right(operator: str, dtype: str, name: str, tmp_
     print(done.stdout)
 
 
+def test_a_package_is_an_operator_of_torch_in_programs_graphs_streams_and_on_every_device(tmp_path: Path) -> None:
+    folder = tmp_path / "softmax_op_package"
+    write_package(from_file("softmax", "naive", target="cuda", dtype="fp32"), folder)
+    sys.path.insert(0, str(folder.parent))
+    try:
+        op = importlib.import_module(folder.name).softmax
+    finally:
+        sys.path.remove(str(folder.parent))
+
+    def is_right(found: torch.Tensor, x: torch.Tensor) -> bool:
+        return torch.allclose(found, torch.softmax(x, 1), atol=1e-6)
+
+    for number in range(torch.cuda.device_count()):
+        x = torch.randn(37, 130, device=f"cuda:{number}")
+        assert op(x).device == x.device and is_right(op(x), x)
+    x = torch.randn(64, 1000, device="cuda")
+    namespace, _, name = op.name.partition("::")
+    torch.library.opcheck(getattr(getattr(torch.ops, namespace), name).default, (x,))
+    compiled = torch.compile(lambda x: op(x * 2), fullgraph=True)
+    assert is_right(compiled(x), x * 2)
+
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(AHEAD_CYCLES)
+        late = x + 1  # not there before the stream comes to it: what is launched elsewhere reads something else
+        found = op(late)
+    stream.synchronize()
+    assert is_right(found, late)
+
+    graph, held = torch.cuda.CUDAGraph(), x.clone()
+    with torch.cuda.graph(graph):
+        replayed = op(held)
+    for _ in range(2):
+        held.copy_(torch.randn_like(x))
+        graph.replay()
+        torch.cuda.synchronize()
+        assert is_right(replayed, held)
+
+
 def _time_us(folder: Path, subject: Subject, name: str) -> float:
     """Median of calls between events, as verdicts are timed: queued before the first event, from cold caches."""
     operator = subject.operator

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from evo.outside.importing import import_problem, operator_of
+from evo.outside.importing import import_problem, operators_of
 from operators.catalog import load
 from operators.errors import UserError
 from operators.importing.readers import read
@@ -32,6 +32,8 @@ def test_a_fused_module_becomes_an_operator_over_its_own_sizes(tmp_path: Path) -
     assert drawn["linear_weight"].b == pytest.approx(1 / 256, rel=1e-4)  # 1 / sqrt(features)
     (published,) = operator.workload_set("published")
     assert dict(published.dims) == {"batch": 4096, "features": 65536, "width": 32768}
+    (small,) = operator.workload_set("small")
+    assert 2**26 < small.dims["width"] * small.dims["features"] < 2**29  # a card of 24 GB holds it
     assert all(max(shape.dims.values()) < 65536 for shape in operator.hidden) and len(operator.hidden) >= 10
     assert operator.tolerance.terms.text == "features"
     assert [path.name for path in folder.glob("naive.*")]
@@ -71,6 +73,22 @@ def test_a_gpu_mode_problem_is_read_without_a_gpu(tmp_path: Path) -> None:
     assert operator.dims == ("size",)
     assert [tensor.name for tensor in operator.inputs] == ["data_0"]
     assert 4096 in [workload.dims["size"] for workload in operator.workload_set("published")]
+
+
+@pytest.mark.slow
+def test_inputs_that_all_give_one_result_are_spread_and_a_task_of_one_result_is_refused(tmp_path: Path) -> None:
+    """relu(x - 6) of numbers below 1 is zero, as a kernel that writes zeros is."""
+    problem = tmp_path / "1_low.py"
+    problem.write_text(
+        "import torch\n\n\ndef low(x):\n    return torch.relu(x - 6)\n\n\ndef make(n=40):\n    return torch.rand(n)\n"
+    )
+    folder, lines = import_problem(f"{problem}:low", inputs=f"{problem}:make", out=tmp_path / "low")
+    (x,) = load(str(folder)).inputs
+    assert x.distribution and (x.distribution.kind, x.distribution.b) == ("normal", 8)
+    assert any("normal(0, 8)" in line for line in lines)
+    problem.write_text(problem.read_text().replace("torch.relu(x - 6)", "(x - x).clamp(min=0)"))
+    with pytest.raises(UserError, match="do not depend on its inputs"):
+        import_problem(f"{problem}:low", inputs=f"{problem}:make", out=tmp_path / "same")
 
 
 HOSTILE = {
@@ -130,8 +148,24 @@ def test_a_type_without_an_element_type_is_named(tmp_path: Path) -> None:
 
 
 def test_names_and_operator_folders_are_left_as_they_are() -> None:
-    assert operator_of("softmax") == "softmax"
-    assert operator_of("operators/activation/relu") == "operators/activation/relu"
+    assert operators_of(["softmax", "operators/activation/relu"]) == ["softmax", "operators/activation/relu"]
+
+
+@pytest.mark.slow
+def test_a_pattern_stands_for_its_problems_and_one_that_cannot_be_read_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "level1").mkdir()
+    (tmp_path / "level1" / "1_Fused.py").write_text(BASE.read_text().replace("65536, 32768", "64, 32"))
+    (tmp_path / "level1" / "2_Broken.py").write_text("x = 1\n")
+    assert operators_of(["level1/*.py"]) == ["./imported/level1/fused"]
+    assert "2_Broken.py: left out" in capsys.readouterr().err
+    made = (tmp_path / "imported" / "level1" / "fused" / "graph.json").stat().st_mtime_ns
+    assert operators_of(["level1/*.py"]) == ["./imported/level1/fused"]
+    assert (tmp_path / "imported" / "level1" / "fused" / "graph.json").stat().st_mtime_ns == made
+    with pytest.raises(UserError, match="no file is there; clone the repository"):
+        operators_of(["level3/*.py"])
 
 
 @pytest.mark.parametrize("place", ["dims", "derived", "hidden"])
@@ -141,7 +175,8 @@ def test_no_name_that_a_look_brings_back_gets_into_code(
     """The process that looks runs a stranger's code, which may write any result it likes."""
     hostile = "n=print('run')"
     graph = {"dims": ["n"], "inputs": [{"name": "x", "shape": ["n"], "dtype": "T"}], "nodes": [], "outputs": []}
-    found: dict[str, Any] = {"graph": graph, "dims": {"n": 4}, "derived": {}, "workloads": [], "cpu": {}, "hidden": []}
+    found: dict[str, Any] = {"graph": graph, "dims": {"n": 4}, "derived": {}, "workloads": [], "cpu": {}}
+    found |= {"small": {}, "hidden": []}
     if place == "dims":
         graph["dims"] = [hostile]
     elif place == "derived":

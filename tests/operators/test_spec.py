@@ -394,6 +394,16 @@ def test_a_distribution_reads_what_python_writes() -> None:
     assert Distribution.parse("uniform(1.,2E+1)") == Distribution("uniform", 1, 20)
 
 
+def test_a_distribution_may_depend_on_dims() -> None:
+    law = Distribution.parse("uniform(-1, 1) / sqrt(3 * k)", ("k",))
+    assert law.at({"k": 12}) == Distribution("uniform", -1 / 6, 1 / 6) and str(law) == "uniform(-1, 1) / sqrt(3 * k)"
+    for wrong, why in {"uniform(0, 1) / k": "write uniform", "integers(0, 4) / sqrt(k)": "write uniform"}.items():
+        with pytest.raises(ValueError, match=why):
+            Distribution.parse(wrong, ("k",))
+    with pytest.raises(ValueError, match="unknown name"):
+        Distribution.parse("uniform(0, 1) / sqrt(m)", ("k",))
+
+
 LINES = GOOD.splitlines()
 
 

@@ -60,6 +60,7 @@ class Package:
         self.dtype: str = data["dtype"]
         self.values: Mapping[str, int] = data["values"]
         self.params = {name: tuple(Param(*each) for each in params) for name, params in data["params"].items()}
+        self._dims: dict[tuple[object, ...], Mapping[str, int]] = {}
         self._resolved: dict[tuple[object, ...], ResolvedPlan] = {}
 
     @cached_property
@@ -77,8 +78,17 @@ class Package:
         """The type of a tensor's elements."""
         return resolve_dtype(tensor.dtype, self.dtype)
 
-    def dims(self, shapes: Mapping[str, Sequence[int]], given: Mapping[str, int]) -> dict[str, int]:
+    def dims(self, shapes: Mapping[str, Sequence[int]], given: Mapping[str, int]) -> Mapping[str, int]:
         """The dims that arrays of these shapes have, with those that are given. It raises CallError."""
+        key = (*((name, *shape) for name, shape in shapes.items()), *sorted(given.items()))
+        if key not in self._dims:
+            found = self._found_dims(shapes, given)
+            if len(self._dims) >= REMEMBERED:
+                self._dims.clear()
+            self._dims[key] = found
+        return self._dims[key]
+
+    def _found_dims(self, shapes: Mapping[str, Sequence[int]], given: Mapping[str, int]) -> dict[str, int]:
         operator = self.operator
         known = {*operator.dims, *operator.data_dims}
         if strange := given.keys() - known:
@@ -193,10 +203,11 @@ def _texts(tensor: Tensor) -> str:
 
 # --- arrays ---------------------------------------------------------------------------------------------------------
 
-_TORCH = {
+TORCH_TYPES = {
     "fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "int64": "int64", "int32": "int32",
     "int8": "int8", "uint8": "uint8",
 }  # fmt: skip
+"""Types of elements by the names that torch, numpy and CuPy have for them."""
 
 
 class Torch:
@@ -208,7 +219,7 @@ class Torch:
         import torch
 
         self._torch = torch
-        self._names = {getattr(torch, name): ours for ours, name in _TORCH.items()}
+        self._names = {getattr(torch, name): ours for ours, name in TORCH_TYPES.items()}
 
     def view(self, array: Any) -> ArrayView:
         """The properties of the array that the loader looks at."""
@@ -219,7 +230,7 @@ class Torch:
     def empty(self, shape: tuple[int, ...], dtype: str, device: int | str) -> Any:
         """A new array, in the order of the current stream."""
         place = device if isinstance(device, str) else f"cuda:{device}"
-        return self._torch.empty(shape, dtype=getattr(self._torch, _TORCH[dtype]), device=place)
+        return self._torch.empty(shape, dtype=getattr(self._torch, TORCH_TYPES[dtype]), device=place)
 
     def stream(self, device: int) -> int:
         """The current stream's handle."""
@@ -231,7 +242,7 @@ class _Numbers:
 
     def __init__(self, module: Any) -> None:
         self._module = module
-        self._names = {module.dtype(name).str: ours for ours, name in _TORCH.items() if ours != "bf16"}
+        self._names = {module.dtype(name).str: ours for ours, name in TORCH_TYPES.items() if ours != "bf16"}
 
     def _dtype(self, array: Any) -> str:
         return self._names.get(array.dtype.str, str(array.dtype))
@@ -253,7 +264,7 @@ class Numpy(_Numbers):
 
     def empty(self, shape: tuple[int, ...], dtype: str, device: int | str) -> Any:
         """A new array that begins on 64 bytes."""
-        kind = self._module.dtype(_TORCH[dtype])
+        kind = self._module.dtype(TORCH_TYPES[dtype])
         size = math.prod(shape) * kind.itemsize
         memory = self._module.empty(size + 64, dtype=self._module.uint8)
         begin = -memory.ctypes.data % 64
@@ -277,7 +288,7 @@ class Cupy(_Numbers):
     def empty(self, shape: tuple[int, ...], dtype: str, device: int | str) -> Any:
         """A new array of CuPy's pool, on the current stream."""
         with self._module.cuda.Device(device):
-            return self._module.empty(shape, dtype=_TORCH[dtype])
+            return self._module.empty(shape, dtype=TORCH_TYPES[dtype])
 
     def stream(self, device: int) -> int:
         """The current stream's handle."""
@@ -351,3 +362,7 @@ class PackagedKernel:
         self.package = package
         self.inputs = tuple(tensor.name for tensor in package.operator.inputs)
         self.outputs = tuple(tensor.name for tensor in package.operator.outputs)
+
+    def __call__(self, *inputs: Any, out: Any = None, **dims: int) -> Any:
+        """Launch it, and return the outputs: one, or a tuple of them."""
+        raise NotImplementedError

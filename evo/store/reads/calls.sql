@@ -14,6 +14,13 @@ select distinct cache_key from llm_sent where messages_json is not null
 -- A question to a model outside, as it was first asked.
 select * from llm_sent where cache_key = $key and messages_json is not null order by rowid limit 1
 
+-- [taken]
+-- Questions that somebody works on.
+select detail_json->>'question' as cache_key from events where kind = 'question_taken'
+
+-- [withdrawn]
+select 1 from llm_calls where cache_key = $key and status = 'unavailable' limit 1
+
 -- [known]
 select call_id from llm_calls
 

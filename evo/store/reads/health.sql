@@ -28,20 +28,21 @@ where kind in ('stalled', 'restart', 'worker_lost') and epoch(created_at) > $sin
 
 -- [use]
 -- What a run used and came to.
-with leaders as materialized (from best), spent as materialized (from used)
+with leaders as materialized (from best), spent as materialized (from used),
+    held as materialized (from sessions), wanted as materialized (from tasks)
 select
     (select strftime(min(created_at) at time zone 'UTC', '%Y-%m-%dT%H:%M:%SZ') from runs) as began,
     (select config_json from runs limit 1) as config_json,
-    (select arg_max(budget_json, session) from sessions) as budget_json,
-    (select list(task order by place) from tasks) as tasks,
-    (select count(*) from tasks where not is_begun) as not_begun,
-    (select count(*) from tasks anti join leaders using (task) where is_begun) as nothing_correct,
+    (select arg_max(budget_json, session) from held) as budget_json,
+    (select list(task order by place) from wanted) as tasks,
+    (select count(*) from wanted where not is_begun) as not_begun,
+    (select count(*) from wanted anti join leaders using (task) where is_begun) as nothing_correct,
     (select count(*) from leaders where level <> 'confirmed') as unconfirmed,
     (select count(*) from leaders where stands_at > 0 and level = 'confirmed') as improved,
     (select exp(max(stands_at)) from leaders) as best_speedup,
     (select arg_max(speedup, stands_at) from leaders) as speedup,
     (select arg_max(task, stands_at) from leaders) as best_task,
-    (select coalesce(sum(took_s), 0) from sessions) as wall_s,
+    (select coalesce(sum(took_s), 0) from held) as wall_s,
     (select coalesce(sum(evaluations), 0) from spent) as evaluations,
     (select coalesce(sum(tokens_in + tokens_out), 0) from spent) as tokens,
     (select coalesce(sum(cost_usd), 0) from spent) as cost_usd

@@ -6,7 +6,7 @@ with every as (
         task, kernel_id, generation, island, mutator, model, left(description, 100) as change, status, level,
         exp(stands_at) as certain, speedup, speedup_low as low, speedup_high as high, cell, worker,
         duplicate_of is not null as is_duplicate,
-        epoch(created_at) - epoch((select min(created_at) from runs)) as elapsed_s,
+        epoch(created_at) - epoch(coalesce((select min(created_at) from runs), (select min(created_at) from asks))) as elapsed_s,
         row_number() over (order by created_at, task, number) as place,
         row_number() over (order by task, status, created_at, number) as drawn,
         count(*) over () as individuals

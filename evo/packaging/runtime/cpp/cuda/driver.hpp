@@ -96,22 +96,27 @@ private:
 // The code in a context, with the kernels in the order of their symbols.
 class Module {
 public:
-    Module(const void* image, std::initializer_list<const char*> symbols) {
+    Module(const void* image, std::initializer_list<const char*> symbols) : Module(std::vector<CUfunction>()) {
+        driver(cuModuleLoadData(&module_, image), "cuModuleLoadData (code for another architecture? build kernel.cu for it)");
+        // The destructor unloads it: this constructor hands on to another, after which the object counts as made.
+        for (const char* symbol : symbols) {
+            CUfunction function = nullptr;
+            driver(cuModuleGetFunction(&function, module_, symbol), symbol);
+            add(function);
+        }
+    }
+    explicit Module(const std::vector<CUfunction>& compiled) {
         CUdevice device = 0;
         driver(cuCtxGetDevice(&device), "cuCtxGetDevice (a context must be current: cudaSetDevice makes one so)");
         facts.sm_count = attribute(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
         facts.warp_size = attribute(device, CU_DEVICE_ATTRIBUTE_WARP_SIZE);
         facts.max_shared_bytes = attribute(device, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
         facts.l2_bytes = attribute(device, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
-        driver(cuModuleLoadData(&module_, image), "cuModuleLoadData (code for another architecture? build kernel.cu for it)");
-        try {
-            for (const char* symbol : symbols) add(symbol);
-        } catch (...) {
-            cuModuleUnload(module_);
-            throw;
-        }
+        for (CUfunction function : compiled) add(function);
     }
-    ~Module() { cuModuleUnload(module_); }
+    ~Module() {
+        if (module_) cuModuleUnload(module_);
+    }
     Module(const Module&) = delete;
     Module& operator=(const Module&) = delete;
 
@@ -120,9 +125,7 @@ public:
     mutable Descriptors descriptors;
 
 private:
-    void add(const char* symbol) {
-        CUfunction function = nullptr;
-        driver(cuModuleGetFunction(&function, module_, symbol), symbol);
+    void add(CUfunction function) {
         int fixed = 0;
         driver(cuFuncGetAttribute(&fixed, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function), "cuFuncGetAttribute");
         const int most_bytes = std::max(static_cast<int>(facts.max_shared_bytes) - fixed, 0);

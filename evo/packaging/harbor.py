@@ -1,0 +1,197 @@
+"""An operator as a task of Harbor: an agent writes a kernel in a container, and our verdict is its reward.
+
+The agent's container holds the engine, so that it can check drafts. The verifier works with a copy of its own, which
+comes with `tests/` when the agent is done: what the agent did to the first one decides nothing. Packages that the
+engine needs and the compiler are the container's, though; who does not trust the agent gives the verifier a fresh one.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import tarfile
+from pathlib import Path
+
+from evo.config import DEFAULT_SETS
+from evo.version import engine_version
+from mutators.base import Parent, Request
+from mutators.prompts import conversation
+from operators.catalog import load
+from operators.definition.spec import Operator, Task
+from operators.errors import UserError, unknown
+from operators.files import read_text
+from operators.kernel import Kernel
+
+ROOT = Path(__file__).parents[2]
+PARTS = ("operators", "fitness", "mutators", "evo", "pyproject.toml", "constraints.txt", "README.md", "LICENSE")
+"""Everything of the source tree that it takes to install the engine."""
+ENGINE = "kernel-evo.tar.gz"
+IMAGES = {"cpu": "python:3.12-slim", "cuda": "nvidia/cuda:13.0.1-devel-ubuntu24.04"}
+ENDINGS = {"cpu": "cpp", "cuda": "cu"}
+DOCKERFILE = """FROM {image}
+RUN apt-get update && apt-get install -y --no-install-recommends g++ make python3 python3-venv \\
+    && rm -rf /var/lib/apt/lists/*
+COPY {engine} /opt/
+RUN mkdir /opt/kernel-evo && tar -xzf /opt/{engine} -C /opt/kernel-evo && python3 -m venv /opt/venv \\
+    && cd /opt/kernel-evo && /opt/venv/bin/python -m pip install --no-cache-dir -c constraints.txt -e '.{extra}'
+ENV PATH=/opt/venv/bin:$PATH
+WORKDIR /app
+COPY kernel.{ending} naive.{ending} /app/
+COPY operator /app/operator
+"""
+TEST = """#!/usr/bin/env bash
+# The reward: 0 for a kernel that is not right, else the lower end of the 95 % interval of its speedup.
+set -u
+mkdir -p /logs/verifier /tmp/verifier
+echo 0 > /logs/verifier/reward.txt
+tar -xzf /tests/{engine} -C /tmp/verifier
+# The engine and the operator of this folder, not those that the agent could reach.
+cd /tests && PYTHONPATH=/tmp/verifier /opt/venv/bin/python /tests/reward.py
+"""
+SOLUTION = """#!/usr/bin/env bash
+# A right kernel, whose reward is just below 1.
+cp /app/naive.{ending} /app/kernel.{ending}
+"""
+REWARD = '''"""Judges the agent's kernel as severely as a new best, and writes the reward."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+LOGS = Path(sys.argv[1] if len(sys.argv) > 1 else "/logs/verifier")
+KERNEL = Path(sys.argv[2] if len(sys.argv) > 2 else "/app/kernel.{ending}")
+OPERATOR = Path(__file__).parent / "operator" / "{folder}"
+COMMAND = [sys.executable, "-P", "-m", "evo.cli", "evaluate", str(OPERATOR), str(KERNEL), "--target", "{target}"]
+
+
+def reward(levels):
+    """The certain speedup that the last level tells, 0 where the kernel is not right."""
+    last = levels[-1]
+    if last["status"] != "correct" or last["level"] != "confirmed" or last["log_speedup"] is None:
+        return 0.0
+    return math.exp(last["log_speedup"] - 1.96 * (last["log_speedup_se"] or 0.0))
+
+
+done = subprocess.run([*COMMAND, "--dtype", "{dtype}", "--json"], capture_output=True, text=True)
+try:
+    levels = json.loads(done.stdout)
+    found = reward(levels)
+except (ValueError, KeyError, IndexError):
+    levels, found = [{{"message": done.stderr[-4000:]}}], 0.0
+(LOGS / "verdict.json").write_text(json.dumps(levels, indent=1))
+(LOGS / "reward.txt").write_text(f"{{found:.6g}}\\n")
+print(f"reward {{found:.6g}}")
+'''
+INSTRUCTION = """# Write a faster kernel for `{name}` ({dtype}, {target})
+
+Write the fastest right kernel that you can into `/app/kernel.{ending}`. It holds the naive kernel now, which also
+stands in `/app/naive.{ending}`. Check a draft as often as you like:
+
+    evo evaluate /app/operator/{folder} /app/kernel.{ending} --target {target} --dtype {dtype}
+
+Your reward is the speedup over the naive kernel that is certain, the lower end of its 95 % interval, after the kernel
+was confirmed in fresh processes on new inputs; a kernel that is not right earns 0. The final check uses its own copies
+of the engine and of the operator. Here is what a kernel file is, and what it is held to:
+
+{manual}
+"""
+
+
+def write_task(name: str, folder: Path, *, target: str, dtype: str) -> Task:
+    """Write the task of an operator, by name or folder, into a new folder. It raises UserError."""
+    operator = load(name)
+    if target not in IMAGES:
+        raise UserError(f"--target: {unknown('target', target, IMAGES)}")
+    offered = operator.dtypes.get(target, ())
+    if not offered or (dtype and dtype not in offered):
+        raise UserError(
+            f"operator {operator.name} has {', '.join(offered) or 'no dtype'} on {target}, not {dtype or 'any'}"
+        )
+    if not all((ROOT / part).exists() for part in PARTS):
+        raise UserError(f"--harbor takes the engine along, from its source tree, and {ROOT} is none")
+    task = Task(operator.name, dtype or offered[0], target)
+    try:
+        folder.mkdir(parents=True)
+        for path, content in files(operator, task).items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_bytes(content.encode() if isinstance(content, str) else content)
+        (folder / "tests" / "test.sh").chmod(0o755)
+        (folder / "solution" / "solve.sh").chmod(0o755)
+    except FileExistsError:
+        raise UserError(f"--harbor {folder}: is there already; name a new folder") from None
+    except OSError as error:
+        raise UserError(f"--harbor {folder}: cannot be written: {error.strerror}") from None
+    return task
+
+
+def files(operator: Operator, task: Task) -> dict[str, str | bytes]:
+    """The files of the task, by path."""
+    target, ending = task.target, ENDINGS[task.target]
+    naive = read_text(operator.ancestor("naive", target))
+    words = {
+        "name": operator.name, "dtype": task.dtype, "target": target, "ending": ending, "engine": ENGINE,
+        "image": IMAGES[target], "folder": operator.folder.name, "extra": "[cuda13]" if target == "cuda" else "",
+    }  # fmt: skip
+    archive = engine()
+    found: dict[str, str | bytes] = {
+        "task.toml": settings(operator, task),
+        "instruction.md": INSTRUCTION.format(**words, manual=manual(operator, task, naive)),
+        "environment/Dockerfile": DOCKERFILE.format(**words),
+        f"environment/kernel.{ending}": naive,
+        f"environment/naive.{ending}": naive,
+        f"environment/{ENGINE}": archive,
+        "tests/test.sh": TEST.format(**words),
+        "tests/reward.py": REWARD.format(**words),
+        f"tests/{ENGINE}": archive,
+        "solution/solve.sh": SOLUTION.format(**words),
+    }
+    for path in sorted(operator.folder.rglob("*")):
+        # Champions would be an answer.
+        if path.is_file() and "champions" not in path.parts and "__pycache__" not in path.parts:
+            for part in ("environment", "tests"):
+                found[f"{part}/operator/{path.relative_to(operator.folder.parent)}"] = path.read_bytes()
+    return found
+
+
+def settings(operator: Operator, task: Task) -> str:
+    """task.toml."""
+    title = json.dumps(f"kernel-evo/{operator.name}-{task.dtype}-{task.target}")
+    return "\n".join([
+        'schema_version = "1.1"', "", "[task]", f"name = {title}",
+        f"description = {json.dumps(f'Write a fast {task.target} kernel for {operator.name} in {task.dtype}')}",
+        f'keywords = ["kernels", "performance", {json.dumps(task.target)}]', "",
+        "[metadata]", 'category = "programming"', f"engine = {json.dumps(engine_version())}",
+        f"family = {json.dumps(operator.family)}", "", "[verifier]", "timeout_sec = 1800.0", "", "[agent]",
+        "timeout_sec = 7200.0", "", "[environment]", "build_timeout_sec = 3600.0", "cpus = 4", "memory_mb = 16384",
+        "storage_mb = 40960", *(["gpus = 1"] if task.target == "cuda" else []), "",
+    ])  # fmt: skip
+
+
+def manual(operator: Operator, task: Task, naive: str) -> str:
+    """The words in which a language model is told of an operator and its kernel files."""
+    kernel = Kernel(operator.name, task.target, naive)
+    params = {"workload_set": DEFAULT_SETS[task.target]}
+    request = Request(task, 0, "rewrite", (kernel.id,), 0, params)
+    system, _ = conversation("rewrite", request, (Parent(kernel),), operator)
+    return str(system["content"])
+
+
+def engine() -> bytes:
+    """The source tree as an archive, the same for the same files."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as archive:
+        for part in PARTS:
+            archive.add(ROOT / part, part, filter=_plain)
+    return gzip.compress(made.getvalue(), mtime=0)
+
+
+def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    """An entry without what differs from machine to machine; None for what is made anew."""
+    if "__pycache__" in entry.name or entry.name.endswith((".pyc", ".so")) or "champions" in entry.name.split("/"):
+        return None
+    entry.uid = entry.gid = entry.mtime = 0
+    entry.uname = entry.gname = ""
+    return entry

@@ -1,0 +1,139 @@
+"""The claims card of a run or a comparison: the fields by which lists of systems compare them.
+
+What was evaluated and how, against which rival, whether kernels ship, and for what budget; then hardware and versions.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from evo.api import Run
+from evo.compare.cells import Standing, cell_results, stored
+from evo.folders import DATABASE
+from evo.report.amounts import usd
+from evo.report.health import limits, spent, state_of, used
+from evo.report.status import TaskSummary, model_costs, summary
+from fitness.words import ratio
+
+Card = list[tuple[str, str]]
+"""Fields and what is said in each, in their order."""
+PROTOCOL = (
+    "hidden shapes and several families of inputs against an fp64 reference, a bound for each element and one for all; "
+    "times in pairs with the rival, interleaved, from cold caches; a best kernel is confirmed in fresh processes on "
+    "new inputs by an independent measurement, and only that is claimed"
+)
+NAMED = 6
+"""Tasks that are named; of more the number."""
+
+
+def run_card(run: Run) -> Card:
+    """The card of a run."""
+    tasks, host = summary(run), json.loads(run.row["host_json"])
+    sure = [task for task in tasks if task.confirmed and not task.flagged]
+    return [
+        ("Evaluation", f"{_several(len(tasks), 'task')} ({_names(task.task for task in tasks)}): {PROTOCOL}"),
+        ("Claim vs", _claim(tasks, sure)),
+        ("Ships", _ships(run, sure)),
+        ("Budget", _budget(run)),
+        ("Hardware", _hardware(host)),
+        ("Versions", _versions(run.row, host)),
+        ("State", " ".join(filter(None, (state_of(run)[0], f"(seed {run.row['seed']})")))),
+    ]
+
+
+def _claim(tasks: Sequence[TaskSummary], sure: Sequence[TaskSummary]) -> str:
+    """Speedups that are certain, of confirmed kernels alone."""
+    if not sure:
+        return "nothing: no best kernel is confirmed (evo resume RUN --confirm)"
+    certain = [task.best_speedup for task in sure if task.best_speedup]
+    said = f"the naive kernel: {ratio(_mean(certain))}, {_of(sure, tasks)}"
+    beside = [task for task in sure if task.against_library]
+    if beside:
+        faster = sum((task.against_library_low or 0.0) > 1 for task in beside)
+        libraries = _names(dict.fromkeys(task.library or "the library" for task in beside))
+        mean = _mean([task.against_library for task in beside if task.against_library])
+        said += (
+            f"; the vendor's fastest call ({libraries}): {ratio(mean)} over {_several(len(beside), 'task')}, "
+            f"certainly faster in {faster}"
+        )
+    return f"{said}. Geometric means."
+
+
+def _of(sure: Sequence[TaskSummary], tasks: Sequence[TaskSummary]) -> str:
+    return f"confirmed in {len(sure)} of {_several(len(tasks), 'task')}"
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return math.exp(sum(map(math.log, values)) / len(values)) if values else None
+
+
+def _ships(run: Run, sure: Sequence[TaskSummary]) -> str:
+    (row,) = run.rows("card.holds")
+    parts = [
+        f"{_several(len(sure), 'confirmed kernel')} as source (evo best --package)",
+        f"all {row['kernels']} candidates and verdicts",
+    ]
+    if row["calls"]:
+        parts.append(f"{row['calls']} prompts with their answers")
+    return f"{', '.join(parts)} in one file (evo export)"
+
+
+def _budget(run: Run) -> str:
+    (row,) = run.rows("health.use")
+    said, costs = used(spent(row), limits(row)), model_costs(run)
+    answered = _models(row["model"] for row in run.rows("card.models"))
+    lost = f", {usd(costs.likely_lost_usd)} more likely lost" if costs and costs.likely_lost_usd else ""
+    return f"{said}{lost}; {answered}"
+
+
+def _hardware(host: dict[str, Any]) -> str:
+    gpus = host.get("gpus") or []
+    shown = [f"{gpus.count(name)}x {name}" for name in dict.fromkeys(gpus)]
+    return ", ".join([*shown, f"{host.get('cpus', '?')} cores of {host.get('processor') or 'an unknown processor'}"])
+
+
+def _versions(row: dict[str, Any], host: dict[str, Any]) -> str:
+    driver = f", driver {host['gpu_driver']}" if host.get("gpu_driver") else ""
+    return f"kernel-evo {row['engine_version']}, Python {host.get('python', '?')}, {host.get('system', '?')}{driver}"
+
+
+def _several(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
+def _names(names: Iterable[str]) -> str:
+    known = list(names)
+    more = f" and {len(known) - NAMED} more" if len(known) > NAMED else ""
+    return f"{', '.join(known[:NAMED])}{more}"
+
+
+def comparison_card(folder: Path) -> Card:
+    """The card of a comparison; its conclusions are for its report. It raises UserError."""
+    made, cells = stored(folder).config, cell_results(folder)
+    done = [cell for cell in cells if cell.standing is Standing.DONE]
+    runs = [Run(place.parent) for place in sorted(folder.glob(f"*/{DATABASE}"))]
+    known = [(run.row, json.loads(run.row["host_json"])) for run in runs if run.row]
+    (kind, amount), *_ = made.budget.items()
+    models = dict.fromkeys(model for arm in made.arms for model in made.models_of(arm))
+    tested = ", ".join(made.tested) or "none: it describes, and concludes nothing"
+    size = ", ".join((
+        f"{_several(len(made.operators), 'operator')} ({_names(made.operators)})", _several(len(made.seeds), "seed"),
+        f"{len(done)} of {_several(len(cells), 'cell')} done",
+    ))  # fmt: skip
+    return [
+        ("Evaluation", f"{size}: {PROTOCOL}; winners of all arms are judged anew, together"),
+        ("Claim vs", f"the arm {made.reference_arm}, with verdicts of: {tested} (registered before it began)"),
+        ("Ships", "every cell as a run: kernels, verdicts, prompts (evo export); the report with its data"),
+        ("Budget", f"{amount:g} {kind} for each cell, alike in all arms; {_models(models)}"),
+        ("Hardware", "; ".join(dict.fromkeys(_hardware(host) for _, host in known)) or "none yet"),
+        ("Versions", "; ".join(dict.fromkeys(_versions(row, host) for row, host in known)) or "none yet"),
+    ]
+
+
+def _models(names: Iterable[str]) -> str:
+    known = list(names)
+    return f"models: {_names(known)}" if known else "no language model"

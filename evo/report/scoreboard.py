@@ -1,0 +1,206 @@
+"""A scoreboard of runs by sets of tasks: the figures that each set's community reports, and ours with intervals."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from evo.api import Run
+from evo.charts.roofline import placed, stored_peaks
+from evo.report.document import Column, Document, Section, Table, bounds, level, made_of, number, text
+from evo.report.status import Standing, standings
+from fitness.evaluation import Z95
+from fitness.words import ratio
+from operators.catalog import load
+from operators.definition.spec import Task
+from operators.errors import UserError
+from operators.files import read_text
+from operators.importing.folder import CALL, ORIGIN
+
+OWN = "operators of kernel-evo"
+FACTORS = (0.0, 0.8, 1.0, 1.5, 2.0)
+"""The p of KernelBench's fast_p: the share of tasks that are right and more than p times as fast as torch."""
+NOTE = (
+    "Only confirmed kernels count, whose reference in torch was timed in pairs with them; a task without one counts as "
+    "unsolved. fast_p: share of tasks more than p times as fast as that reference, and the shares that the 95 % "
+    "intervals leave open. SOL score: mean of 1 / (1 + (T - T_sol) / (T_torch - T_sol)), where T_sol is this engine's "
+    "roofline of the device. A task of several runs is told by the run where it is fastest beyond doubt."
+)
+
+
+@dataclass(frozen=True)
+class TaskScore:
+    """Figures of one task's best kernel."""
+
+    set: str
+    task: str
+    run: str
+    kernel_id: str | None
+    level: str | None
+    best_us: float | None
+    """The geometric mean over workloads."""
+    over_naive: float | None
+    over_naive_low: float | None
+    over_naive_high: float | None
+    over_torch: float | None
+    """The reference's time in torch, or the vendor's library's, over the kernel's; None unless confirmed."""
+    over_torch_low: float | None
+    over_torch_high: float | None
+    sol: float | None
+    """The mean of SOL-ExecBench's score over workloads; None where peaks or the reference's times are not known."""
+
+    @property
+    def sure(self) -> float:
+        """The speedup beyond doubt, by which a task's runs are ranked."""
+        return self.over_torch_low or (self.over_naive_low or 0.0) * 1e-9
+
+
+@dataclass(frozen=True)
+class SetScore:
+    """Figures of one set of tasks."""
+
+    set: str
+    tasks: int
+    confirmed: int
+    fast: dict[str, tuple[float, float, float]]
+    """fast_p by p: by the best estimates, by the intervals' lower and by their upper ends."""
+    over_torch: tuple[float, float, float] | None
+    """The geometric mean over confirmed tasks with its 95 % interval, of measurement alone."""
+    over_naive: tuple[float, float, float] | None
+    sol: float | None
+
+
+def task_scores(runs: Iterable[Run]) -> list[TaskScore]:
+    """The figures of every task of some runs, each from the run where it stands best."""
+    best: dict[str, TaskScore] = {}
+    for run in runs:
+        with run:
+            for score in _of_run(run):
+                key = f"{score.set} {score.task}"
+                if key not in best or score.sure > best[key].sure:
+                    best[key] = score
+    return sorted(best.values(), key=lambda score: (score.set, score.task))
+
+
+def _of_run(run: Run) -> Iterable[TaskScore]:
+    found, config = standings(run), run.config
+    paths = _paths(config)
+    timed: dict[str, list[Mapping[str, Any]]] = {}
+    for row in run.rows("report.roofline"):
+        timed.setdefault(row["task"], []).append(row)
+    limits = stored_peaks(config)
+    for task in run.tasks:
+        at = found[task][0] if task in found else Standing()
+        points = placed(task, timed.get(task, ()), paths, limits) if at.confirmed else []
+        scores = [each for each in map(_sol, points) if each is not None]
+        yield TaskScore(
+            _set(task, paths), task, run.id, at.kernel_id, at.level, at.best_us, at.speedup, at.speedup_low,
+            at.speedup_high, at.against_library, at.against_library_low, at.against_library_high,
+            sum(scores) / len(scores) if scores else None,
+        )  # fmt: skip
+
+
+def _paths(config: Mapping[str, Any]) -> dict[str, str]:
+    """The paths of a run's operators by their names; those that are gone are left out."""
+    found = {}
+    for path in config.get("operators", ()):
+        try:
+            found[load(path).name] = path
+        except UserError:
+            continue
+    return found
+
+
+def _set(task: str, paths: Mapping[str, str]) -> str:
+    """The set that a task's operator was imported from."""
+    name = Task.parse(task).operator
+    try:
+        call = json.loads(read_text(load(paths.get(name, name)).folder / ORIGIN / CALL))
+        return str(call["set"])
+    except (UserError, OSError, ValueError, KeyError, TypeError):
+        return OWN
+
+
+def _sol(point: Mapping[str, Any]) -> float | None:
+    reference, least, taken = point["library_us"], point["attainable_us"], point["latency_us"]
+    if not reference or not least:
+        return None
+    if reference <= least:  # as the benchmark has it
+        return 1.0 if taken <= least else 0.0
+    return float(1 / (1 + (taken - least) / (reference - least)))
+
+
+def set_scores(tasks: Sequence[TaskScore]) -> list[SetScore]:
+    """The figures of each set."""
+    sets: dict[str, list[TaskScore]] = {}
+    for task in tasks:
+        sets.setdefault(task.set, []).append(task)
+    return [_set_score(name, of_set) for name, of_set in sets.items()]
+
+
+def _set_score(name: str, tasks: Sequence[TaskScore]) -> SetScore:
+    torch = [(t.over_torch, t.over_torch_low, t.over_torch_high) for t in tasks]
+    sols = [task.sol for task in tasks if task.sol is not None]
+    fast = {}
+    for factor in FACTORS:
+        point, low, high = (sum((each[end] or 0.0) > factor for each in torch) / len(tasks) for end in range(3))
+        fast[f"{factor:g}"] = (point, low, high)
+    return SetScore(
+        name, len(tasks), sum(task.level == "confirmed" for task in tasks), fast, _mean(torch),
+        _mean([(t.over_naive, t.over_naive_low, t.over_naive_high) for t in tasks if t.level == "confirmed"]),
+        sum(sols) / len(sols) if sols else None,
+    )  # fmt: skip
+
+
+def _mean(ratios: Sequence[tuple[float | None, float | None, float | None]]) -> tuple[float, float, float] | None:
+    """The geometric mean of those that are known, and its interval."""
+    logs = [(math.log(x), math.log(high / low) / (2 * Z95)) for x, low, high in ratios if x and low and high]
+    if not logs:
+        return None
+    mean, spread = sum(x for x, _ in logs) / len(logs), math.hypot(*(se for _, se in logs)) / len(logs)
+    return math.exp(mean), math.exp(mean - Z95 * spread), math.exp(mean + Z95 * spread)
+
+
+def as_data(tasks: Sequence[TaskScore]) -> dict[str, Any]:
+    """The scoreboard for other programs."""
+    return {"sets": [asdict(each) for each in set_scores(tasks)], "tasks": [asdict(each) for each in tasks]}
+
+
+def document(tasks: Sequence[TaskScore], where: object, now: float) -> Document:
+    """The scoreboard as a report; `now` is in seconds since 1970."""
+    sets = [{**asdict(each), **_flat(each)} for each in set_scores(tasks)]
+    shares = [column for p in FACTORS for column in _with_bounds(f"fast_{p:g}", f"fast_{p:g}", "{:.2f}".format)]
+    means = [*_with_bounds("over torch", "over_torch", ratio), *_with_bounds("over naive", "over_naive", ratio)]
+    sol = number("SOL score", "sol", "{:.2f}".format)
+    of_sets = [
+        text("set", "set"),
+        number("tasks", "tasks", str),
+        number("confirmed", "confirmed", str),
+        *shares,
+        *means,
+    ]
+    of_tasks = [
+        text("set", "set"), text("task", "task"), level(), number("time, us", "best_us", "{:.1f}".format), *means, sol,
+        text("kernel", "kernel", code=True), text("run", "run"),
+    ]  # fmt: skip
+    rows = [
+        {**asdict(task), "flagged": "", "level": task.level or "nothing correct", "kernel": (task.kernel_id or "")[:12]}
+        for task in tasks
+    ]
+    tables = [Table("Sets of tasks", [*of_sets, sol], sets), Table("Tasks", of_tasks, rows)]
+    return Document("Scores", NOTE, [], [Section("Scores", tables)], made_of(where, now))
+
+
+def _flat(score: SetScore) -> dict[str, float]:
+    """The figures of a set, each with its interval's ends, under names of their own."""
+    named = {f"fast_{p}": found for p, found in score.fast.items()}
+    named |= {name: found for name in ("over_torch", "over_naive") if (found := getattr(score, name))}
+    ends = ("", "_low", "_high")
+    return {f"{name}{end}": value for name, found in named.items() for end, value in zip(ends, found, strict=True)}
+
+
+def _with_bounds(title: str, name: str, show: Callable[[Any], str]) -> list[Column]:
+    return [number(title, name, show), bounds("95 %", f"{name}_low", f"{name}_high")]

@@ -1,0 +1,85 @@
+"""Microseconds per call of a package: its loader, its operator of torch, the same compiled, and torch's own function.
+
+    python -m tests.bench.launches FOLDER [--operator softmax] [--kernel champions/h200] [--target cuda]
+
+The tensor is small, so that little but the way to the kernel is timed. On a GPU calls are timed as they are enqueued,
+and a CUDA graph of the operator is replayed as the floor; each result is compared with torch's own first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from evo.packaging.package import from_file, write_package
+
+CALLS, ROUNDS = 200, 20
+OWN: dict[str, Callable[..., Any]] = {
+    "softmax": lambda x: torch.softmax(x, 1),
+    "relu": torch.relu,
+    "gelu": torch.nn.functional.gelu,
+}
+"""Torch's own functions, by operator of one tensor."""
+
+
+def timed(call: Callable[[], Any], wait: Callable[[], None]) -> float:
+    """Microseconds of a call, the median of rounds."""
+    found = []
+    for _ in range(ROUNDS):
+        wait()
+        began = time.perf_counter()
+        for _ in range(CALLS):
+            call()
+        found.append(1e6 * (time.perf_counter() - began) / CALLS)
+        wait()
+    return median(found)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--operator", default="softmax", choices=OWN)
+    parser.add_argument("--kernel", default="naive")
+    parser.add_argument("--target", default="cuda" if torch.cuda.is_available() else "cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--dtype", default="fp32", choices=("fp32", "bf16"))
+    asked = parser.parse_args()
+    folder = asked.folder / f"{asked.operator}_launches"
+    write_package(from_file(asked.operator, asked.kernel, target=asked.target, dtype=asked.dtype), folder)
+    sys.path.insert(0, str(folder.parent))
+    package = importlib.import_module(folder.name)
+    wait = torch.cuda.synchronize if asked.target == "cuda" else lambda: None
+    x = torch.randn(64, 64, device=asked.target).to(
+        getattr(torch, {"fp32": "float32", "bf16": "bfloat16"}[asked.dtype])
+    )
+    loader, op, own = package.load(), getattr(package, asked.operator), OWN[asked.operator]
+    calls = {"loader": lambda: loader(x), "torch.ops": lambda: op(x), "torch's own": lambda: own(x)}
+    compiled = torch.compile(op, fullgraph=True)
+    calls["torch.compile"] = lambda: compiled(x)
+    if asked.target == "cuda":
+        stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+        with torch.cuda.stream(stream):
+            op(x)
+        stream.synchronize()
+        with torch.cuda.graph(graph):
+            held = op(x)
+        graph.replay()
+        wait()
+        assert torch.allclose(held.float(), own(x).float(), atol=1e-2), "the graph"
+        calls["CUDA graph"] = graph.replay
+    with torch.no_grad():
+        for name, call in calls.items():
+            result = call()
+            assert result is None or torch.allclose(result.float(), own(x).float(), atol=1e-2), name
+            print(f"{name:<14} {timed(call, wait):8.2f} us", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""Kernels that are timed in bad seconds: what is unresolved is no verdict and no lesson, and is measured again."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evo.replay import replay
+from evo.search import verdicts
+from evo.store import query
+from fitness.evaluation import Evaluation, Level, Status
+from fitness.judging.base import Anchor
+from fitness.judging.levels import AGAIN, judge, surer
+from fitness.testing import ScriptedFitness
+from operators.catalog import load
+from operators.definition.spec import Task
+from operators.kernel import Kernel
+from tests.evo.outside_runs import config, session, tell
+
+SOFTMAX = Task("softmax", "fp32", "cpu")
+BASELINE = Kernel("softmax", "cpu", load("softmax").naive("cpu"))
+GUEST = f"{BASELINE.source}// a guest\n"
+GOOD, SEEMING, SE = math.log(31.0), math.log(0.72), 1.2
+"""Log speedup of the guest; its log ratio in bad seconds, and the standard error of that."""
+
+
+class BusyMachine(ScriptedFitness):
+    """Times the guest in bad seconds, the first `bad` times."""
+
+    def __init__(self, bad: int) -> None:
+        super().__init__(SOFTMAX, BASELINE, lambda kernel: GOOD if kernel.source == GUEST else 0.3)
+        self.bad = bad
+        self.times: Counter[Level] = Counter()
+
+    def _verdict(self, kernel: Kernel, anchor: Anchor, level: Level, *, race: bool = False) -> Evaluation:
+        found = super()._verdict(kernel, anchor, level, race=race)
+        if kernel.source != GUEST:
+            return found
+        self.times[level] += 1
+        if self.times.total() > self.bad:
+            return found
+        seeming = {"log_speedup": anchor.log_speedup + SEEMING, "log_speedup_se": SE}
+        return replace(found, **seeming, log_ratio=SEEMING, log_ratio_se=SE)
+
+
+def rows(folder: Path, sql: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = query(folder, sql).to_pylist()
+    return found
+
+
+def handed_in(folder: Path, stage: BusyMachine, evaluations: int) -> None:
+    """A session in which the guest is handed in."""
+    tell(folder, json.dumps({"source": GUEST, "author": "bob", "note": "wide loads"}))
+    session(folder, config(budget={"evaluations": evaluations}), fitness={SOFTMAX: stage})
+
+
+@pytest.fixture
+def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run whose first kernels are judged; bad seconds are over at once."""
+    monkeypatch.setattr(verdicts, "PAUSES_S", (0.0,) * AGAIN)
+    session(tmp_path, config(budget={"evaluations": 2}), fitness={SOFTMAX: BusyMachine(0)})
+    return tmp_path
+
+
+def test_a_good_kernel_is_measured_until_its_time_is_known(begun: Path) -> None:
+    handed_in(begun, stage := BusyMachine(2), 6)
+    assert stage.times[Level.SCREEN] == 3
+    (best,) = rows(begun, "from best")
+    assert best["log_speedup"] == pytest.approx(GOOD) and best["mutator"] == "guest"
+    assert replay(begun).equal
+
+
+def test_what_stays_unresolved_is_no_verdict_and_may_be_handed_in_again(begun: Path) -> None:
+    handed_in(begun, stage := BusyMachine(1 + AGAIN), 6)
+    (guest,) = rows(begun, "from lineage where mutator = 'guest'")
+    assert guest["status"] is None and stage.times == {Level.SCREEN: 1 + AGAIN}
+    (told,) = rows(begun, "select status, failure from tells join proposals using (request_id) where mutator = 'guest'")
+    assert told["status"] == "unavailable" and "0.720 (" in told["failure"] and "too busy" in told["failure"]
+    assert not rows(begun, "from evaluations where is_verdict and level = 'screen' and abs(log_ratio_se) > 1")
+
+    handed_in(begun, stage, 9)
+    assert not rows(begun, "from events where kind = 'not_taken'")
+    (best,) = rows(begun, "from best")
+    assert best["log_speedup"] == pytest.approx(GOOD) and best["mutator"] == "guest"
+    handed_in(begun, stage, 12)  # its verdict is known by now
+    assert len(rows(begun, "from events where kind = 'not_taken'")) == 1
+    assert len({row["request_id"] for row in rows(begun, "from asks")}) == len(rows(begun, "from asks"))
+    assert replay(begun).equal
+
+
+def test_bad_seconds_teach_models_nothing(begun: Path) -> None:
+    handed_in(begun, BusyMachine(100), 9)
+    told = [json.loads(row["messages_json"]) for row in rows(begun, "select messages_json from llm_sent")]
+    assert told and not any("wide loads" in str(messages) for messages in told)
+
+
+def test_of_two_measurements_the_surer_counts_and_a_failure_before_all() -> None:
+    screened = ScriptedFitness(SOFTMAX, BASELINE, lambda _: 0.5).screen(
+        Kernel("softmax", "cpu", "x"), Anchor(BASELINE, 0.0, 0.0), race=False
+    )
+    bad = replace(screened, log_ratio=SEEMING, log_ratio_se=SE)
+    wrong = Evaluation(screened.kernel_id, str(SOFTMAX), Level.SCREEN, Status.WRONG, stage_ms={"verify": 2.0})
+    assert bad.unresolved and not screened.unresolved
+    assert not replace(bad, level=Level.CONFIRMED).unresolved and not replace(bad, anchor_id=bad.kernel_id).unresolved
+    assert not replace(bad, log_ratio=2.5).unresolved  # wide, and faster for certain
+    for pair in ((bad, screened), (screened, bad)):
+        assert surer(*pair).log_ratio == screened.log_ratio and surer(*pair).stage_ms == {"verify": 2.0, "time": 2.0}
+    assert surer(bad, wrong).status is Status.WRONG and surer(bad, wrong).stage_ms == {"verify": 3.0, "time": 1.0}
+
+
+def test_a_kernel_that_is_judged_alone_is_measured_again_too() -> None:
+    stage = BusyMachine(2)
+    found = judge(stage, Kernel("softmax", "cpu", GUEST), Anchor(BASELINE, 0.0, 0.0), race=False)
+    assert [each.level for each in found] == list(Level) and found[0].log_speedup == pytest.approx(GOOD)
