@@ -101,7 +101,9 @@ class Models:
 
     async def withdraw(self, outdated: Tasks) -> None:
         """End the questions of these tasks that are not taken."""
-        for task in outdated & self.outside if self._own else ():
+        if self._own is None:
+            return
+        for task in outdated & self.outside:
             await self._own.outside.withdraw(task, WITHDRAWN)
 
     @property
