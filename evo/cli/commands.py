@@ -45,7 +45,9 @@ app = typer.Typer(
 Models = Annotated[
     list[str],
     typer.Option(
-        "--llm", metavar="MODEL", help="Language model, as litellm names it, or outside; repeatable. Default: none."
+        "--llm",
+        metavar="MODEL",
+        help="Language model as litellm names it, cli/PROGRAM or outside; repeatable. Default: none.",
     ),
 ]
 Wait = Annotated[
@@ -181,6 +183,7 @@ def run(
     from evo.config import read_config
     from evo.folders import new_folder
     from evo.outside.importing import operators_of
+    from evo.report.health import too_small
     from evo.session import Session, invitations, put, start
     from operators.catalog import of_family
 
@@ -196,6 +199,8 @@ def run(
     settings = read_config(config, changes, set_)
     resolved = settings.model_copy(update={"operators": operators_of(settings.operators)}).resolved()
     guests = invitations(resolved, from_, login()) if from_ else []
+    if little := too_small(resolved, runs):
+        print(f"evo: {little}", file=sys.stderr)
     folder = new_folder(runs, resolved)
     put(folder, guests)
     print(f"run {folder}", file=sys.stderr)
@@ -406,7 +411,7 @@ app.add_typer(own)
 
 
 def _detach(runs: Path, resumed: Path | None = None) -> None:
-    from evo.cli.detached import detach, how_to_follow
+    from evo.outside.detached import detach, how_to_follow
 
     print(how_to_follow(detach(sys.argv[1:], runs, resumed)))
 

@@ -126,6 +126,16 @@ OWN: Mapping[str, type[Arguments]] = {
 }  # fmt: skip
 
 
+def of_a_run() -> tuple[Tool, ...]:
+    """Return the tools that a studio offers, whichever its run and task are."""
+    return (*(tool(name, OWN) for name in OWN), *(tool(name) for name in OF_THE_BENCH))
+
+
+def of_any_run() -> tuple[Tool, ...]:
+    """Return the same for a run of several tasks; one of a single task takes them too."""
+    return tuple(map(_of_a_task, of_a_run()))
+
+
 class Studio:
     """One mind's place at one task of a run. It writes nothing but files in the run's inbox; a use never raises for
     what the mind did wrong."""
@@ -148,8 +158,7 @@ class Studio:
             operator, task, start=self._best().kernel, manual=self._manual, read=self._run.rows, pool=pool,
             anchor=self._best,
         )  # fmt: skip
-        kept = [each for each in self._bench.tools if each.name in OF_THE_BENCH]
-        self.tools: tuple[Tool, ...] = (*(tool(name, OWN) for name in OWN), *kept)
+        self.tools = of_a_run()
 
     async def use(self, name: str, arguments: Mapping[str, Any]) -> Result:
         """Return what a tool came to. It raises what a workbench does, where a machine is broken."""

@@ -30,6 +30,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from evo.outside.drafts import LOG, DraftWorkers, Sessions
 from evo.outside.mcp_server import make_server
+from evo.outside.mcp_shelf import OWN as SHELF
 from evo.outside.mcp_tools import OF_THE_BENCH, OWN, Studio, Studios
 
 ROOT = Path(__file__).parents[2]
@@ -110,7 +111,7 @@ def test_an_agent_hands_in_a_wrong_and_a_better_kernel(run: Path) -> None:
         server = StdioServerParameters(command=sys.executable, args=arguments, cwd=str(ROOT), env=dict(os.environ))
         async with Client(stdio_client(server)) as client:
             tools = (await client.list_tools()).tools
-            assert {tool.name for tool in tools} == {*OWN, *OF_THE_BENCH}
+            assert {tool.name for tool in tools} == {*OWN, *OF_THE_BENCH, *SHELF}
             assert all(tool.description and tool.input_schema["type"] == "object" for tool in tools)
             await play(Agent(client))
 

@@ -34,7 +34,7 @@ from evo.store import Store, query
 from evo.strategies.base import StrategyContext
 from evo.strategies.islands import Islands
 from fitness.testing import ScriptedFitness
-from mutators.asking.answers import Answer, Invitation, LineError, told
+from mutators.asking.answers import NO_GUESTS, Answer, Invitation, LineError, told
 from mutators.base import CallStatus, Kind
 from operators.catalog import load
 from operators.definition.spec import Operator, Task
@@ -478,6 +478,27 @@ def test_what_cannot_be_read_or_removed_keeps_no_search_waiting(
     session(folder, config())
     assert len(rows(folder, "from llm_calls")) == 1
     unspoilt(folder)
+
+
+def test_a_file_may_do_nothing_that_is_refused_when_it_is_told(tmp_path: Path) -> None:
+    folder, secret = tmp_path / "run", tmp_path / "secret.jsonl"
+    secret.write_text('{"password": "of another program"}\n')
+    made = config(cell={"comparison": "c", "arm": "a", "under_way": 3})
+    session(folder, made)
+    question = open_questions(folder)[0]
+    guest = json.dumps({"source": "int x;", "author": "ann"})
+    assert tell(folder, guest).problems == [f"line 1: {NO_GUESTS}"]
+    Inbox(folder).put([guest, answer(question)])
+    (folder / "inbox" / "0.jsonl").symlink_to(secret)
+    os.link(secret, folder / "inbox" / ".1.jsonl")
+    session(folder, made)
+    assert not rows(folder, "from asks where mutator = 'guest'")
+    (said,) = [json.loads(row["detail_json"]) for row in rows(folder, f"from events where kind = '{NOT_TAKEN}'")]
+    assert said["problem"] == NO_GUESTS
+    assert [row["cache_key"] for row in rows(folder, "from llm_calls")] == [question.cache_key]
+    with pytest.raises(OSError, match="symbolic"):
+        Inbox.lines(folder / "inbox" / "0.jsonl")
+    assert secret.exists() and not Inbox(folder).files()
 
 
 def test_an_inbox_that_takes_no_file_is_one_line(tmp_path: Path) -> None:
