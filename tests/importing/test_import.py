@@ -33,7 +33,7 @@ def test_a_fused_module_becomes_an_operator_over_its_own_sizes(tmp_path: Path) -
     (published,) = operator.workload_set("published")
     assert dict(published.dims) == {"batch": 4096, "features": 65536, "width": 32768}
     (small,) = operator.workload_set("small")
-    assert 2**26 < small.dims["width"] * small.dims["features"] < 2**29  # a card of 24 GB holds it
+    assert 2**25 < small.dims["width"] * small.dims["features"] < 2**29  # a card of 24 GB holds it
     assert all(max(shape.dims.values()) < 65536 for shape in operator.hidden) and len(operator.hidden) >= 10
     assert operator.tolerance.terms.text == "features"
     assert [path.name for path in folder.glob("naive.*")]
