@@ -328,8 +328,9 @@ def too_small(config: RunConfig, runs: Path) -> str:
     if evaluations <= in_time:
         return f"{few}, and {little}: give {wanted}evals"
     fewer = ", or name fewer operators" if len(tasks) > 1 else ""
-    why = f"at {pace.seconds:.2g} s a kernel, {pace.source}"
-    return f"{few} ({why}), and {little}: give {duration(wanted * pace.seconds)}{fewer}"
+    why, wanted_s = f"at {pace.seconds:.2g} s a kernel, {pace.source}", wanted * pace.seconds
+    limit = f"{math.ceil(wanted_s)}s" if wanted_s < 120 else f"{math.ceil(wanted_s / 60)}min"  # as --budget takes it
+    return f"{few} ({why}), and {little}: give {limit}{fewer}"
 
 
 def _pace(runs: Path, config: RunConfig, tasks: Sequence[tuple[Operator, Task]]) -> Pace:
