@@ -84,6 +84,20 @@ def _triangle(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray, wid
     return y
 
 
+def _triangle_product(
+    x: np.ndarray, mask: np.ndarray, left_weight: np.ndarray, right_weight: np.ndarray, left_gate: np.ndarray,
+    right_gate: np.ndarray, out_gate: np.ndarray, out_weight: np.ndarray, eps: float, **others: Any,
+) -> np.ndarray:  # fmt: skip
+    def side(weight: np.ndarray, gate: np.ndarray) -> np.ndarray:
+        return np.where(mask[..., None] > 0, scipy.special.expit(np.inner(z, gate)) * np.inner(z, weight), 0)
+
+    norm, second = _normalized(-1), {name: others[f"out_norm_{name}"] for name in ("weight", "bias")}
+    z = norm(x, others["norm_weight"], others["norm_bias"], eps)
+    left, right = side(left_weight, left_gate), side(right_weight, right_gate)
+    t = norm(np.einsum("bikd,bjkd->bijd", left, right, optimize=True), **second, eps=eps)
+    return np.inner(t * scipy.special.expit(np.inner(z, out_gate)), out_weight)
+
+
 def _pooled(x: np.ndarray, size: int, stride: int, pad: int, **_: object) -> np.ndarray:
     padded = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)), constant_values=-np.inf)
     windows = np.lib.stride_tricks.sliding_window_view(padded, (size, size), axis=(2, 3))
@@ -166,6 +180,7 @@ SECOND: Mapping[str, Second] = {
     "fused_add_rms_norm": _fused,
     "softmax_attention": _attention,
     "triangle_attention": _triangle,
+    "triangle_multiplication": _triangle_product,
     "conv_1d": lambda x, w, **_: np.correlate(x, w, "valid"),
     "conv_2d": lambda x, w, **_: scipy.signal.correlate2d(x, w, "valid"),
     "max_pooling_2d": _pooled,

@@ -114,7 +114,16 @@ def turns(operator: Operator, number: int, count: int) -> list[str]:
 
 NO_LIBRARY: frozenset[str] = frozenset()
 """Operators that no vendor has, alone or out of a few calls."""
-NO_FP16 = frozenset({"cross_entropy_loss", "matrix_power", "stencil_2d", "stencil_3d", "triangle_attention"})
+NO_FP16 = frozenset(
+    {
+        "cross_entropy_loss",
+        "matrix_power",
+        "stencil_2d",
+        "stencil_3d",
+        "triangle_attention",
+        "triangle_multiplication",
+    }
+)
 """Their `inputs(...)` knows no such type, and runs that began with it must find it as it was."""
 ASTRA = ("fused_add_rms_norm", "merge_attn_states", "silu_and_mul")
 """The kernels whose published protocol is fp16."""
@@ -169,6 +178,7 @@ COUNTED: Mapping[str, frozenset[str]] = {
     "max_pooling_2d": frozenset({"batch", "size", "stride", "pad"}),
     "tensor_matrix_mul": frozenset({"batch"}),
     "triangle_attention": frozenset({"batch", "heads"}),
+    "triangle_multiplication": frozenset({"batch"}),
 }
 """Dims that count passes, steps or the like, or are what others make them: no kernel asks for multiples of them."""
 
