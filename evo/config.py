@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -133,6 +134,9 @@ class RunConfig(BaseModel):
             raise UserError(unknown("target", self.target, DEFAULT_SETS))
         if not elsewhere:
             check_target(self.target)
+            cores = len(os.sched_getaffinity(0))
+            if self.target == "cpu" and self.threads > cores:
+                raise UserError(f"threads = {self.threads}: this process may use {cores} cores; name as many at most")
         if len(set(self.operators)) < len(self.operators):
             raise UserError("an operator is named twice; name each once")
         self.check_budget()
@@ -218,7 +222,7 @@ class RunConfig(BaseModel):
 
     @property
     def renews(self) -> bool:
-        """Whether a question to the outside that nobody took is asked anew once much faster kernels are known.
+        """Whether a question to the outside that is not taken is asked anew once much faster kernels are known.
 
         That is for strategies that ask about fast kernels; what a comparison's cell asks stays as it is.
         """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,13 +80,24 @@ def find_runs(runs: Path, name: str) -> Path | list[Path]:
     return found
 
 
+def last_run(runs: Path) -> Path | None:
+    """The search that a session of began last; None where there is none yet."""
+    folders = sorted(path.parent for path in runs.glob(f"*/{DATABASE}"))
+    return next(iter(_newest(folders, replay=False)), None)
+
+
 def _last(runs: Path, folders: Sequence[Path], *, replay: bool) -> Path:
+    for folder in _newest(folders, replay=replay):
+        return folder
+    raise UserError(f"{runs}/ holds no {'replay' if replay else 'run'} yet")
+
+
+def _newest(folders: Sequence[Path], *, replay: bool) -> Iterator[Path]:
     file = DATABASE if replay else CONFIG
     found = [folder for folder in folders if (folder / CONFIG).exists() != replay]
     for folder in sorted(found, key=lambda folder: (folder / file).stat().st_mtime, reverse=True):
         if replay or began(folder):
-            return folder
-    raise UserError(f"{runs}/ holds no {'replay' if replay else 'run'} yet")
+            yield folder
 
 
 def began(folder: Path) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import time
 import uuid
 from collections.abc import Sequence
@@ -45,10 +46,11 @@ class Inbox:
             raise UserError(f"{self._folder}: nothing can be told there: {error.strerror}") from None
 
     def files(self) -> list[Path]:
-        """Return what lies there, the oldest first. What is no file, such as a pipe, might never end to be read."""
+        """Return what lies there, the oldest first. What is no file, such as a pipe, might never end to be read; a link
+        would have the run take, and quote, what lies elsewhere."""
         try:
             with os.scandir(self._folder) as entries:
-                there = [entry for entry in entries if entry.name.endswith(".jsonl") and entry.is_file()]
+                there = [e for e in entries if e.name.endswith(".jsonl") and e.is_file(follow_symlinks=False)]
         except OSError:  # no such folder, as long as nothing was told, or none that can be read
             return []
         return [self._folder / name for name in sorted(entry.name for entry in there) if not name.startswith(".")]
@@ -56,9 +58,14 @@ class Inbox:
     @staticmethod
     def lines(file: Path) -> list[tuple[int, str]]:
         """Return the lines of a file with their numbers, from 1, but for empty ones. It raises OSError."""
-        if file.stat().st_size > MOST_FILE_BYTES:
+        # It may be another one than was listed, or grow.
+        with os.fdopen(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as opened:
+            if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+                raise OSError(errno.EINVAL, "it is no file")
+            data = opened.read(MOST_FILE_BYTES + 1)
+        if len(data) > MOST_FILE_BYTES:
             raise OSError(errno.EFBIG, f"it has more than {MOST_FILE_BYTES} bytes")
-        texts = file.read_bytes().decode(errors="replace").split("\n")
+        texts = data.decode(errors="replace").split("\n")
         return [(number, text) for number, text in enumerate(texts, 1) if text.strip()]
 
     @staticmethod

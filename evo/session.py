@@ -29,11 +29,12 @@ from evo.store import Store, StoreError
 from evo.store.reads import rows_of
 from evo.strategies.base import Strategy
 from evo.version import engine_version
-from evo.workers.local import LocalPool
+from evo.workers.local import Claims, LocalPool
 from evo.workers.pool import ClusterLost, SharedPool
 from evo.workers.worker import RunContext, WorkerSpec, gpu_specs, worker_cores
 from fitness.cpu import build as cpu
 from fitness.evaluation import Rejection
+from fitness.sandbox.native import cache_folder
 from fitness.targets import NO_GPUS, GpuModels, devices, gpu_models
 from mutators.asking.answers import Invitation
 from operators.definition.spec import Operator, Task
@@ -280,6 +281,7 @@ class LocalBackend:
 
     def __init__(self) -> None:
         self.notes: list[str] = []
+        self._claims: Claims | None = None
 
     def gpus(self, config: RunConfig) -> GpuModels:
         """The models of this machine's GPUs; see `Backend`."""
@@ -294,7 +296,14 @@ class LocalBackend:
         base = WorkerSpec(str(folder.resolve()))
         available = os.sched_getaffinity(0)
         if config.target == "cuda":
-            return LocalPool(gpu_specs(base, devices("cuda"), builders=config.workers, cores=len(available)))
+            seen = devices("cuda")
+            self._claims = Claims(cache_folder())
+            for device, run in self._claims.take(seen, str(folder.resolve().parent)).items():
+                self.notes.append(
+                    f"run {run} uses GPU {device} too: both take turns there and reach less; give each its own by "
+                    "CUDA_VISIBLE_DEVICES"
+                )
+            return LocalPool(gpu_specs(base, seen, builders=config.workers, cores=len(available)))
         groups = worker_cores(config.workers, config.threads, available)
         return LocalPool([replace(base, cores=group) for group in groups])
 
@@ -303,14 +312,17 @@ class LocalBackend:
         return await work
 
     def close(self) -> None:
-        """It has nothing to end: a pool ends its own processes."""
+        """A pool ends its own processes; marks on GPUs are taken away."""
+        if self._claims:
+            self._claims.close()
 
 
 @contextmanager
 def backend_of(ray: str) -> Iterator[Backend]:
     """The backend that a session asks for; see `Session.ray`."""
     if not ray:
-        yield LocalBackend()
+        with closing(LocalBackend()) as local:
+            yield local
         return
     from evo.cluster.backend import ClusterBackend
 

@@ -10,8 +10,8 @@ from typing import Any
 
 Z95 = 1.96
 """Standard errors from the middle to either end of a 95 % interval."""
-RESOLVED = 0.2
-"""Half of a 95 % interval of a log ratio up to which it is a result, even where it holds 0."""
+RESOLVED, WIDE = 0.2, math.log(2)
+"""Half of a 95 % interval of a log ratio up to which it is a result, even where it holds 0, and where it does not."""
 
 
 def interval95(log: float, se: float) -> tuple[float, float, float]:
@@ -221,12 +221,12 @@ class Evaluation:
 
     @property
     def unresolved(self) -> bool:
-        """Whether its pairs leave open which of the two is faster, and by more than RESOLVED: they were timed in bad
-        seconds, and say nothing of the kernel. A confirmation stands as it is."""
+        """Whether its pairs leave open which of the two is faster, and by more than RESOLVED, or by how much, by more
+        than WIDE: they were timed in bad seconds, and say nothing of the kernel. A confirmation stands as it is."""
         if self.log_ratio is None or self.log_ratio_se is None or self.level is Level.CONFIRMED:
             return False
         beside = self.anchor_id not in (None, self.kernel_id)
-        return beside and Z95 * self.log_ratio_se > max(RESOLVED, abs(self.log_ratio))
+        return beside and Z95 * self.log_ratio_se > max(RESOLVED, min(abs(self.log_ratio), WIDE))
 
     @property
     def speedup(self) -> float | None:

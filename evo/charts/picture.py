@@ -27,6 +27,8 @@ TIMED = ("confirmed", "unconfirmed")
 SHADES = ("mutator", "model", "verdict", "task", "island", "worker")
 """Fields that points may be coloured by."""
 MOST_SHADES = 24
+MOST_STRONG = 12
+"""Paths that are drawn in full ink; more are faint until a task is chosen."""
 WIDTH, HEIGHT, ROW = 760, 320, 15
 MARK = {
     "type": "point", "filled": True, "opacity": 0.65, "size": 30, "clip": True, "tooltip": {"content": "data"},
@@ -84,9 +86,10 @@ def individuals_picture(
 
 
 def _said(drawn: int, total: int, link: str, carded: frozenset[tuple[str, str]] | None) -> str:
+    served = bool(link) and carded is None
     left_out = (
         f"{drawn:,} of {total:,} individuals are drawn: the best kernels with what they come from, the best of each "
-        "cell, and of the others an even part of each task and verdict. "
+        f"cell, and of the others an even part of each task and verdict{'; Kernels lists all' if served else ''}. "
         if drawn < total else f"All {total:,} individuals are drawn. "
     )  # fmt: skip
     cards = "Press one for all about it" + (", where this file has that. " if carded is not None else ". ")
@@ -253,8 +256,10 @@ def _timed(
             {"calculate": PLACE, "as": "x"}, linked,
         ],
     }  # fmt: skip
+    champions = len({step["champion"] for step in steps})
+    faint = {"expr": f"task || {champions} <= {MOST_STRONG} ? 1 : 0.2"}  # or they hide the others
     own = {"color": "var(--ink)", "clip": True}
-    alone = json.dumps(len({step["champion"] for step in steps}) == 1)
+    alone = json.dumps(champions == 1)
     return {
         "width": WIDTH, "height": HEIGHT,
         "layer": [
@@ -272,7 +277,7 @@ def _timed(
                 "mark": MARK, "encoding": {"x": x, "y": {"field": "certain", **y}, **look},
             },
             {
-                **path, "mark": {"type": "line", "strokeWidth": 1.5, **own},
+                **path, "mark": {"type": "line", "strokeWidth": 1.5, "opacity": faint, **own},
                 "encoding": {"x": x, "y": {"field": "certain", **y}, "detail": {"field": "champion"},
                              "order": {"field": "step", "type": "quantitative"}},
             },
@@ -287,7 +292,10 @@ def _timed(
             },
             {
                 **path,
-                "mark": {"type": "point", "size": 40, "strokeWidth": 1.2, "tooltip": {"content": "data"}, **own},
+                "mark": {
+                    "type": "point", "size": 40, "strokeWidth": 1.2, "opacity": faint, "tooltip": {"content": "data"},
+                    **own,
+                },
                 "encoding": {"x": x, "y": estimate, "href": look["href"]},
             },
         ],

@@ -45,7 +45,9 @@ app = typer.Typer(
 Models = Annotated[
     list[str],
     typer.Option(
-        "--llm", metavar="MODEL", help="Language model, as litellm names it, or outside; repeatable. Default: none."
+        "--llm",
+        metavar="MODEL",
+        help="Language model as litellm names it, cli/PROGRAM or outside; repeatable. Default: none.",
     ),
 ]
 Wait = Annotated[
@@ -149,9 +151,9 @@ def run(
     seed: Annotated[
         int | None, typer.Option(help="Everything random in the search comes from here. Default: 0.")
     ] = None,
-    workers: Annotated[int | None, typer.Option(help="Evaluation workers. Default: by the machine.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Evaluation workers. Default: by the machine.")] = None,
     threads: Annotated[
-        int | None, typer.Option(help="Cores that a kernel on the cpu target runs on. Default: by the machine.")
+        int | None, typer.Option(min=1, help="Cores that a kernel on the cpu target runs on. Default: by the machine.")
     ] = None,
     set_: Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Any setting; repeatable.")] = [],  # noqa: B006
     config: Annotated[Path | None, typer.Option(help="TOML file with the same settings. Default: none.")] = None,
@@ -181,6 +183,7 @@ def run(
     from evo.config import read_config
     from evo.folders import new_folder
     from evo.outside.importing import operators_of
+    from evo.report.health import too_small
     from evo.session import Session, invitations, put, start
     from operators.catalog import of_family
 
@@ -196,6 +199,8 @@ def run(
     settings = read_config(config, changes, set_)
     resolved = settings.model_copy(update={"operators": operators_of(settings.operators)}).resolved()
     guests = invitations(resolved, from_, login()) if from_ else []
+    if little := too_small(resolved, runs):
+        print(f"evo: {little}", file=sys.stderr)
     folder = new_folder(runs, resolved)
     put(folder, guests)
     print(f"run {folder}", file=sys.stderr)
@@ -317,7 +322,10 @@ def best(
                 f"--export writes one kernel; choose with --task among {', '.join(k['task'] for k in kernels)}"
             )
         try:
-            export.write_text(with_defaults(kernels[0]["source"], kernels[0]["values"]), encoding="utf-8")
+            text = with_defaults(kernels[0]["source"], kernels[0]["values"])
+            if export.exists() and export.read_bytes() != text.encode():
+                raise UserError(f"--export {export}: another file is there; name a new one")
+            export.write_text(text, encoding="utf-8")
         except OSError as error:
             raise UserError(f"--export {export}: cannot be written: {error.strerror}; name a file") from None
         print(f"{kernels[0]['task']}: {kernels[0]['kernel_id'][:12]} written to {export}", file=sys.stderr)
@@ -403,7 +411,7 @@ app.add_typer(own)
 
 
 def _detach(runs: Path, resumed: Path | None = None) -> None:
-    from evo.cli.detached import detach, how_to_follow
+    from evo.outside.detached import detach, how_to_follow
 
     print(how_to_follow(detach(sys.argv[1:], runs, resumed)))
 

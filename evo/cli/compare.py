@@ -149,16 +149,17 @@ def _report(folder: Path, out: Path, results: Sequence[CellResult], checked: Her
 
 
 def _show_plan(made: Comparison, *, as_json: bool) -> None:
-    from evo.compare.conclusions import plan
+    from evo.compare.conclusions import plan, sizing
     from evo.compare.running import check
     from evo.report.terminal import rows_table, show
 
-    found = plan(made, check(made))
+    cells = check(made)
+    found, size = plan(made, cells), sizing(made, cells)
     if as_json:
-        print(json_of(found.as_row()))
+        print(json_of(found.as_row() | {"outlooks": size.as_row()["outlooks"]}))
         return
     show(rows_table(["arm", "strategy", "models", "profile", "tuning", "cells"], found.arms))
-    print("\n".join(found.lines()))
+    print("\n".join((*found.lines(), *size.seen())))
 
 
 def _show_sizing(made: Comparison, folder: Path, *, as_json: bool) -> None:

@@ -62,9 +62,17 @@ def package(
     target: Annotated[str, typer.Option(help="cpu or cuda; default: by the file's ending.")] = "",
     dtype: Annotated[str, typer.Option(help="Element type.")] = "",
     hub: Hub = False,
+    form: Annotated[
+        str, typer.Option("--as", metavar="FORMAT", help="Write a solution of an imported task, as evo best --as does.")
+    ] = "",
 ) -> None:
     """Write a kernel into a folder that works without kernel-evo: code, loader, test, verdict, lineage."""
     from evo.packaging.package import from_file, write_package
+    from evo.packaging.solution import write_solution
 
-    write_package(from_file(operator, kernel, target=target, dtype=dtype), folder, hub=hub)
+    subject = from_file(operator, kernel, target=target, dtype=dtype)
+    if form:
+        write_solution(subject, form, folder)
+    else:
+        write_package(subject, folder, hub=hub)
     print(f"{operator}: {kernel} written to {folder}", file=sys.stderr)

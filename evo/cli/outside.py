@@ -15,7 +15,7 @@ import typer
 
 from evo.cli.shared import RUNS, Runs
 from evo.report.output import as_json as json_of
-from operators.errors import UserError
+from operators.errors import UserError, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -129,7 +129,9 @@ def tell(
 
 @outside.command()
 def mcp(
-    run: RunName = "last",
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="Folder, id or its beginning. Default: `last`, if there is one.")
+    ] = "",
     task: Annotated[str, typer.Option(help="Beginning of the only task to serve, if the run has several.")] = "",
     author: Annotated[str, typer.Option(metavar="NAME", help="Who hands in. Default: your login's name.")] = "",
     go: Annotated[
@@ -141,15 +143,16 @@ def mcp(
     ] = 600.0,
     runs: Runs = RUNS,
 ) -> None:
-    """Serve a run to a coding agent, over MCP on standard input and output.
+    """Serve the runs to a coding agent, over MCP on standard input and output, with one of them open.
 
-    Its tools: status, machine, next_question, answer, attempt, submit, verdict, sql, and those of a workbench, such as
-    build, check, judge and profile.
+    Its tools list, open and begin runs and search their kernels; those of the open run are status, machine,
+    next_question, answer, attempt, submit, verdict, sql, and those of a workbench, such as build, check, judge and
+    profile.
     """
     import asyncio
 
     from evo.budget import parse_limits
-    from evo.folders import find_run
+    from evo.folders import find_run, last_run
 
     parse_limits(budget)
     words = [*(word for text in budget for word in ("--budget", text)), "--wait", f"{wait:g}"]
@@ -160,7 +163,49 @@ def mcp(
             raise
         install = "pip install -c constraints.txt -e '.[mcp]'"
         raise UserError(f"evo mcp needs the package mcp; in the project's folder: {install}") from None
-    asyncio.run(serve(find_run(runs, run), task=task, author=author or login(), search=words if go else None))
+    folder = find_run(runs, run) if run else last_run(runs)
+    search, is_named = words if go else None, bool(run or task)
+    asyncio.run(serve(runs, folder, task=task, author=author or login(), search=search, is_named=is_named))
+
+
+@outside.command()
+def agent(
+    action: Annotated[
+        str, typer.Argument(metavar="install|remove", help="Write the kit into the project, or undo it.")
+    ],
+    client: Annotated[str, typer.Option(help="claude, codex, cursor or vscode.")],
+    run: Annotated[
+        str, typer.Option(help="Serve this run. Default: all of them, and a tool that begins new ones.")
+    ] = "",
+    project: Annotated[Path, typer.Option(metavar="DIR", help="The project's folder. Default: this one.")] = Path(),
+    yes: Annotated[bool, typer.Option("--yes", help="Change the files without asking.")] = False,
+    runs: Runs = RUNS,
+) -> None:
+    """Give a coding agent what it needs here: its client's MCP configuration, and a page that says how to work.
+
+    It shows what changes first. Files that are there keep all else that is in them; remove undoes it to the letter.
+    """
+    from evo.folders import find_run
+    from evo.outside.kit import CLIENTS, installed, removed, server_command
+
+    if action not in ("install", "remove"):
+        raise UserError(f"evo agent {action}: write evo agent install, or evo agent remove")
+    if client not in CLIENTS:
+        raise UserError(unknown("--client", client, CLIENTS))
+    if not project.is_dir():
+        raise UserError(f"--project {project}: there is no such folder")
+    served = str(find_run(runs, run).resolve()) if run else ""
+    command = [*server_command(served), "--runs", str(runs.resolve())]
+    changes = installed(project, client, command) if action == "install" else removed(project, client)
+    changes = [change for change in changes if change.before != change.after]
+    for change in changes:
+        print(change.diff(), end="")
+    if not changes:
+        print("nothing is to be changed")
+    elif not yes and not (sys.stdin.isatty() and typer.confirm("Change these files?")):
+        raise UserError("nothing was changed; say --yes to have it changed")
+    for change in changes:
+        change.apply()
 
 
 def _tell_comparison(folder: Path, files: list[Path], *, to: str, author: str, as_json: bool) -> None:
@@ -182,7 +227,8 @@ def _show_told(found: Told, *, as_json: bool) -> None:
     if as_json:
         print(json_of({"answers": found.answers, "guests": found.guests, "problems": found.problems}))
     else:
-        print(f"told: {found.answers} answers, {found.guests} kernels; not taken: {len(found.problems)} lines")
+        told = f"{_count(found.answers, 'answer')}, {_count(found.guests, 'kernel')}"
+        print(f"told: {told}; not taken: {_count(len(found.problems), 'line')}")
 
 
 def _go_on(folder: Path, limits: dict[str, float], session: Session, *, as_json: bool) -> None:
@@ -221,6 +267,10 @@ class _Given:
         else:
             guest = {"source": text, "author": self._author, "task": self._task, "parents": self._parents}
             yield str(file), _line({**guest, "note": self._note})
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _line(value: object) -> str:

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -16,17 +16,11 @@ from evo.cli.shared import RUNS, AsJson, LogAs, Notices, RunName, Runs
 from evo.report.output import as_json as json_of
 from operators.errors import UserError
 
-if TYPE_CHECKING:
-    from evo.api import Run, StoredKernel
-
-
 Kernel = Annotated[
     str,
     typer.Argument(help="Id of a kernel, or its beginning; `naive` or `best` of the task.", autocompletion=kernel_ids),
 ]
 
-NAMES = {"naive": "kernels.naive", "best": "kernels.best"}
-"""Kernels that have names, with the queries for those of all tasks."""
 looks = typer.Typer()
 
 
@@ -107,27 +101,15 @@ def diff(
     """Show the way from one kernel of a run to another: source, plan, tunables and both verdicts."""
     from evo.api import Run
     from evo.folders import find_run
-    from evo.report.run_kernels import difference
+    from evo.report.run_kernels import difference, meant
 
     with Run(find_run(runs, run)) as opened:
-        kernels = _meant(opened, a, task), _meant(opened, b, task)
+        kernels = meant(opened, a, task), meant(opened, b, task)
     found = difference(*kernels)
     if as_json:
         print(json_of(found))
     else:
         _show(found)
-
-
-def _meant(run: Run, name: str, task: str) -> StoredKernel:
-    """The kernel of that id, or the naive or the best one of the task."""
-    if name not in NAMES:
-        return run.kernel(name, task)
-    known = {row["task"]: row["kernel_id"] for row in run.rows(NAMES[name], task=task)}
-    if len(known) != 1:
-        problem = f"has several tasks; choose with --task among {', '.join(known)}" if known else "has none yet"
-        raise UserError(f"the {name} kernel: run {run.id} {problem}")
-    ((task, kernel_id),) = known.items()
-    return run.kernel(kernel_id, task)
 
 
 def _show(found: dict[str, Any]) -> None:

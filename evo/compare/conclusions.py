@@ -84,6 +84,9 @@ class Conclusions:
             yield "no verdict, interval or p-value before all cells are judged"
         if self.related:
             yield f"related operators count as one for chance: {self.related}"
+        for effect in self.effects:
+            if effect.verdict in (Verdict.FASTER, Verdict.SLOWER):
+                yield f"{effect.arm}: {effect.verdict} {effect.scope}"
         if still := [effect.arm for effect in self.effects if effect.verdict is Verdict.OPEN]:
             yield f"no verdict: {', '.join(still)}"
         if self.effects and (why := nothing_concluded(self.families, self.tested)):
@@ -123,7 +126,11 @@ def related(kin: Mapping[str, int]) -> str:
     """Families of several operators, in words, from their numbers; empty: there is none."""
     several = sorted((family for family, count in kin.items() if count > 1), key=lambda family: -kin[family])
     shown = ", ".join(f"{kin[family]} {family}" for family in several)
-    return f"{sum(kin.values())} operators are of {len(kin)} families ({shown})" if several else ""
+    return (
+        f"{sum(kin.values())} operators are of {len(kin)} famil{'y' if len(kin) == 1 else 'ies'} ({shown})"
+        if several
+        else ""
+    )
 
 
 def _beside(effect: Effect | None) -> dict[str, Any]:
@@ -258,14 +265,23 @@ class Sizing:
             yield f"verdicts are given of {', '.join(self.tested)}; the other arms are described"
         if why := nothing_concluded(self.families, self.tested):
             yield why
-        yield f"what would be seen, at {POWER:.0%} power and {ALPHA:.0%} false claims over {self._claims()}:"
+        yield from self.seen()
         for outlook in self.outlooks:
-            yield f"  {outlook.origin}: {self._seen(outlook)}"
             wanted = ", ".join(
                 f"{size.operators} operators of {size.families} families x {size.seeds} seeds"
                 for size in outlook.sizes[:4]
             )
-            yield f"    {ratio(1 + self.difference)} asks for {wanted or 'more operators than there are'}"
+            asked = f"{ratio(1 + self.difference)} asks for {wanted or 'more operators than there are'}"
+            yield f"{asked}, {outlook.origin}"
+
+    def seen(self) -> Iterator[str]:
+        """The differences that would be seen, in words."""
+        yield f"what would be seen, at {POWER:.0%} power and {ALPHA:.0%} false claims over {self._claims()}:"
+        for outlook in self.outlooks:
+            yield f"  {outlook.origin}: {self._seen(outlook)}"
+        usual = self.outlooks[len(self.outlooks) // 2]
+        if self.tested and usual.detectable > math.log1p(self.difference):
+            yield f"the registered difference, {ratio(1 + self.difference)}, is smaller than what would be seen"
 
     def _seen(self, outlook: Outlook) -> str:
         if math.isfinite(outlook.detectable):

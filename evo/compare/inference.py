@@ -254,6 +254,14 @@ class Effect:
     verdict: Verdict
 
     @property
+    def scope(self) -> str:
+        """The operators that faster or slower is said of, in words: at most of them where the median, whose test asks
+        for no symmetry, leaves out 1x too."""
+        of_most = (self.low > 0 and self.median_low > 0) or (self.high < 0 and self.median_high < 0)
+        evenly = "if operators are as often above it as below (their median alone does not tell)"
+        return "at most operators" if of_most else f"on average, {evenly}"
+
+    @property
     def is_skewed(self) -> bool:
         """Whether most operators say another thing than their mean."""
         outside = not self.low <= self.median <= self.high or not self.median_low <= self.log_ratio <= self.median_high

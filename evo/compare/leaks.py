@@ -10,11 +10,12 @@ other words, and passages of fewer than PASSAGE characters.
 from __future__ import annotations
 
 import json
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
-from itertools import islice
+from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,8 @@ from operators.definition.spec import Operator
 from operators.plan.defaults import with_defaults
 
 PASSAGE = 32
-"""Characters from the beginning of a line on, blanks left out, over as many lines as it takes, that say whose they
-are."""
+"""Characters from the beginning of a kernel's line on, blanks left out, over as many lines as it takes, that say whose
+they are, wherever they stand in a prompt."""
 QUOTING = "0123456789 \t>|+-:.*`"
 """Characters before a line that is quoted."""
 LEAST_IDEA = 32
@@ -105,41 +106,42 @@ class _Sources:
     def add(self, text: str, origin: str) -> None:
         """Take in one kernel."""
         self.count += 1
-        for passage, _ in _passages(text):
-            self.passages.setdefault(passage, set()).add(origin)
+        lines = _lines(text)
+        joined = "".join(lines)
+        for start in accumulate(map(len, lines[:-1]), initial=0):
+            if len(passage := joined[start : start + PASSAGE]) == PASSAGE:
+                self.passages.setdefault(passage, set()).add(origin)
+
+    def shown(self, lines: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
+        """The passages of these kernels within a text of these lines, and what each of them has of every line."""
+        joined, ends = "".join(lines), [*accumulate(map(len, lines))]
+        for start in range(len(joined) - PASSAGE + 1):
+            if (passage := joined[start : start + PASSAGE]) in self.passages:
+                within = ends[bisect_right(ends, start) : bisect_left(ends, start + PASSAGE)]
+                yield passage, [joined[a:b] for a, b in pairwise((start, *within, start + PASSAGE))]
 
 
 class _Known:
-    """Texts that are known, and what else follows from them."""
+    """Texts that are known."""
 
     def __init__(self, texts: Iterable[str], base: _Known | None = None) -> None:
         """`base` is known besides."""
         self._base = base
-        self._passages: set[str] = set()
-        self._lines: set[str] = set()
         self._texts: list[str] = []
+        self._found: set[str] = set()
+        """Texts that were looked for and are known: they stay so."""
         for text in texts:
             self.add(text)
 
     def add(self, text: str) -> None:
         """Take in another text."""
-        self._texts.append(text)
-        self._lines.update(_lines(text))
-        self._passages.update(passage for passage, _ in _passages(text))
+        self._texts.append("".join(_lines(text)))
 
-    def has(self, passage: str, lines: Iterable[str]) -> bool:
-        """Whether a passage is known, or each line that it is made of."""
-        return self._has_passage(passage) or all(map(self._has_line, lines))
-
-    def _has_passage(self, passage: str) -> bool:
-        return passage in self._passages or (self._base is not None and self._base._has_passage(passage))
-
-    def _has_line(self, line: str) -> bool:
-        return line in self._lines or (self._base is not None and self._base._has_line(line))
-
-    def was_told(self, idea: str) -> bool:
-        """Whether some words stand in one of the texts."""
-        return any(idea in text for text in self._texts)
+    def has(self, text: str) -> bool:
+        """Whether a text without blanks stands in one that is known."""
+        if text not in self._found and any(text in each for each in self._texts):
+            self._found.add(text)
+        return text in self._found or (self._base is not None and self._base.has(text))
 
 
 def _leaks(cell: Cell, folder: Path, sources: _Sources, ideas: Iterable[str]) -> tuple[list[Leak], int]:
@@ -147,6 +149,7 @@ def _leaks(cell: Cell, folder: Path, sources: _Sources, ideas: Iterable[str]) ->
     with Run(folder) as run:
         told, prompts, learnt = run.rows("leaks.told"), run.rows("leaks.prompts"), run.rows("leaks.learnt")
     leaks = [Leak(cell.name, row["request_id"] or "", row["what"]) for row in told]
+    others = [("".join(_lines(idea)), idea) for idea in sorted(ideas)]
     operator, place, seen = load(cell.path), 0, set[str]()
     known = _Known((operator.naive(cell.target), *_definition(operator)), _engine())
     for row in prompts:
@@ -155,15 +158,16 @@ def _leaks(cell: Cell, folder: Path, sources: _Sources, ideas: Iterable[str]) ->
             if values := learnt[place]["values_json"]:
                 known.add(with_defaults(learnt[place]["text"], json.loads(values)))
             place += 1
-        text = _prompt(row["messages_json"])
-        shown = {passage: sources.passages[passage] - {cell.name} for passage, lines in _passages(text)
-                 if passage in sources.passages and not known.has(passage, lines)}  # fmt: skip
+        lines = _lines(_prompt(row["messages_json"]))
+        shown = {passage: sources.passages[passage] - {cell.name} for passage, pieces in sources.shown(lines)
+                 if not known.has(passage) and not all(map(known.has, pieces))}  # fmt: skip
         origins = Counter(origin for names in shown.values() for origin in names)
         what = []
         if most := min(origins, key=lambda origin: (-origins[origin], origin), default=""):
             first = next(passage for passage, names in shown.items() if most in names)
             what.append(f"was shown {origins[most]} passages of a kernel of {most}: {first}")
-        told_of = (idea for idea in sorted(ideas) if idea in text and not known.was_told(idea))
+        text = "".join(lines)
+        told_of = (idea for plain, idea in others if plain in text and not known.has(plain))
         what += [f"was told what another cell did: {idea[:80]}" for idea in islice(told_of, 1)]
         leaks += [Leak(cell.name, row["request_id"], each) for each in what if each not in seen]
         seen |= {*what}
@@ -182,22 +186,13 @@ def _texts(run: Run, query: str, **values: int) -> list[str]:
 
 
 def _lines(text: str) -> list[str]:
-    """The lines of a text without blanks, nor what is put before a line that is quoted; empty ones left out."""
-    plain = text.replace("\\n", "\n").replace('\\"', '"').replace("\\t", "\t")  # of what was quoted as JSON
+    """The lines of a text without blanks, nor what is put before a line that is quoted; empty ones left out.
+
+    Backslashes are left out too: texts may be quoted as JSON, and that again.
+    """
+    plain = text.replace("\\n", "\n").replace("\\t", "\t").replace("\\", "")
     stripped = ("".join(line.lstrip(QUOTING).split()) for line in plain.split("\n"))
     return [line for line in stripped if line]
-
-
-def _passages(text: str) -> Iterator[tuple[str, list[str]]]:
-    """The passages that begin with each line of a text, and the lines that each is made of."""
-    lines = _lines(text)
-    for start, first in enumerate(lines):
-        end, passage = start + 1, first
-        while len(passage) < PASSAGE and end < len(lines):
-            passage += lines[end]
-            end += 1
-        if len(passage) >= PASSAGE:
-            yield passage[:PASSAGE], lines[start:end]
 
 
 @cache

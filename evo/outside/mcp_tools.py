@@ -66,13 +66,13 @@ class Status(Arguments):
     task, and how many questions are open."""
 
 
-class Machine(Arguments):
+class ReadMachine(Arguments):
     """Read what is known of the machine that kernels are timed on: units, memories, rates that were measured."""
 
 
 class NextQuestion(Arguments):
-    """Take a question that the search asks and that nobody else has taken: its id and the whole prompt. It is yours to
-    answer with `submit`, `attempt` or `answer`; you may as well leave it and hand in what you like."""
+    """Take a question that the search asks and that no other agent has taken: its id and the whole prompt. It is yours
+    to answer with `submit`, `attempt` or `answer`; you may as well leave it and hand in what you like."""
 
     skip: Annotated[int, Field(ge=0, le=10_000, description="leave out so many, from the oldest on")] = 0
 
@@ -91,7 +91,7 @@ class HandIn(Submit):
     question: Annotated[str, Field(max_length=80, description="id of the question that it answers, if it does")] = ""
 
 
-class Attempt(BuildDraft):
+class WholeAttempt(BuildDraft):
     """Do all at once with a kernel file: build it, check it, hand it in as `submit` does, and wait for its verdict.
     What fails on the way ends it, and nothing is handed in."""
 
@@ -121,9 +121,19 @@ class Sql(Arguments):
 
 
 OWN: Mapping[str, type[Arguments]] = {
-    "status": Status, "machine": Machine, "next_question": NextQuestion, "answer": GiveAnswer, "attempt": Attempt,
-    "submit": HandIn, "verdict": ReadVerdict, "judge": JudgeDraft, "sql": Sql,
+    "status": Status, "machine": ReadMachine, "next_question": NextQuestion, "answer": GiveAnswer,
+    "attempt": WholeAttempt, "submit": HandIn, "verdict": ReadVerdict, "judge": JudgeDraft, "sql": Sql,
 }  # fmt: skip
+
+
+def of_a_run() -> tuple[Tool, ...]:
+    """Return the tools that a studio offers, whichever its run and task are."""
+    return (*(tool(name, OWN) for name in OWN), *(tool(name) for name in OF_THE_BENCH))
+
+
+def of_any_run() -> tuple[Tool, ...]:
+    """Return the same for a run of several tasks; one of a single task takes them too."""
+    return tuple(map(_of_a_task, of_a_run()))
 
 
 class Studio:
@@ -148,8 +158,7 @@ class Studio:
             operator, task, start=self._best().kernel, manual=self._manual, read=self._run.rows, pool=pool,
             anchor=self._best,
         )  # fmt: skip
-        kept = [each for each in self._bench.tools if each.name in OF_THE_BENCH]
-        self.tools: tuple[Tool, ...] = (*(tool(name, OWN) for name in OWN), *kept)
+        self.tools = of_a_run()
 
     async def use(self, name: str, arguments: Mapping[str, Any]) -> Result:
         """Return what a tool came to. It raises what a workbench does, where a machine is broken."""
@@ -196,7 +205,7 @@ class Studio:
         best = await self._rows("kernels.best_files", task=str(self.task))
         return Result("\n".join([*map(_best_line, best), question.to_text()]))
 
-    async def _machine(self, wanted: Machine) -> Result:
+    async def _machine(self, wanted: ReadMachine) -> Result:
         known = machine(self._config.device, self.task.dtype)
         facts = self._config.device.facts.items() if self._config.device else ()
         lines = [*known, *(f"{name} = {value}" for name, value in facts)]
@@ -242,7 +251,7 @@ class Studio:
         self._handed_in[kernel.id] = time.time()
         return await self._tell(json.loads(guest.to_line()), kernel.id)
 
-    async def _attempt(self, wanted: Attempt) -> Result:
+    async def _attempt(self, wanted: WholeAttempt) -> Result:
         draft = {"source": wanted.source, "edits": wanted.edits, "base": wanted.base, "values": dict(wanted.values)}
         built = await self._bench.use("build", draft)
         if built.failed or built.kernel is None:
@@ -250,10 +259,11 @@ class Studio:
         checked = await self._bench.use("check", {"kernel": built.kernel.id})
         if checked.failed:
             return checked
-        handed = await self._submit(HandIn(kernel=built.kernel.id, change=wanted.change, question=wanted.question))
+        key = wanted.question and await asyncio.to_thread(self._key_or_none, wanted.question)
+        handed = await self._submit(HandIn(kernel=built.kernel.id, change=wanted.change, question=key))
         if handed.failed:
             return handed
-        end = await self._verdict(ReadVerdict(of=built.kernel.id, wait_s=wanted.wait_s))
+        end = await self._verdict(ReadVerdict(of=key or built.kernel.id, wait_s=wanted.wait_s))
         return replace(end, text="\n".join((checked.text, end.text)))
 
     async def _judge(self, wanted: JudgeDraft) -> Result:
@@ -373,7 +383,7 @@ class Studios:
         return replace(found, text=f"Task {self._now.task}.\n{found.text}") if len(self._studios) > 1 else found
 
     def _asks(self) -> str:
-        """The task that asks the oldest question which nobody has taken; empty where none does."""
+        """The task that asks the oldest question that is not taken; empty where none does."""
         folder = self._now.folder
         return next((q.request_id.partition("#")[0] for q in open_questions(folder) if not q.is_taken), "")
 

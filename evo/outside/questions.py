@@ -19,7 +19,17 @@ from evo.compare.cells import CONFIG, Standing, begun, folder_of, standing
 from evo.compare.config import Cell
 from evo.config import RunConfig
 from evo.inbox import Inbox
-from mutators.asking.answers import WITHDRAWN, Answer, Invitation, LineError, Taken, only_kernel, only_task, told
+from mutators.asking.answers import (
+    NO_GUESTS,
+    WITHDRAWN,
+    Answer,
+    Invitation,
+    LineError,
+    Taken,
+    only_kernel,
+    only_task,
+    told,
+)
 from mutators.base import Message
 from mutators.llm.settings import OUTSIDE, is_outside
 from operators.errors import UserError
@@ -40,7 +50,7 @@ class Question:
     model: str
     messages: tuple[Message, ...]
     is_taken: bool = False
-    """Whether somebody works on it."""
+    """Whether an agent or a person works on it."""
 
     def to_batch(self, parameters: dict[str, Any], model: str = "") -> dict[str, Any]:
         """Return it as a request of OpenAI's batches, to `model` or the one that its own model's name names."""
@@ -70,7 +80,7 @@ def open_questions(folder: Path) -> list[Question]:
 
 
 def take(folder: Path, questions: Iterable[Question]) -> None:
-    """Tell a run that somebody works on these questions, so that it withdraws none of them. It raises UserError."""
+    """Tell a run that these questions are worked on, so that it withdraws none of them. It raises UserError."""
     if lines := [Taken(question.cache_key).to_line() for question in questions if not question.is_taken]:
         Inbox(folder).put(lines)
 
@@ -108,7 +118,9 @@ class Desk:
     def __init__(self, folder: Path, author: str = "") -> None:
         """It reads the run in `folder` as it stands; guests that name no author are of `author`."""
         self._author = author
-        self._tasks = [task for _, task in config_of(folder).tasks()]
+        config = config_of(folder)
+        self._tasks = [task for _, task in config.tasks()]
+        self._takes_guests = config.cell is None
         self._run = Run(folder)
         self._asked: set[str] = {row["cache_key"] for row in self._run.rows("calls.asked_outside")}
         self._answered = {row["cache_key"]: row["is_withdrawn"] for row in self._run.rows("outside.answered")}
@@ -147,6 +159,8 @@ class Desk:
 
     def filled(self, guest: Invitation) -> Invitation:
         """Return the guest with its task and parents in full. It raises LineError for what the run does not have."""
+        if not self._takes_guests:
+            raise LineError(NO_GUESTS)
         task = only_task(guest.task, self._tasks)
         parents = []
         for parent in guest.parents:

@@ -218,8 +218,8 @@ class _Judge:
         gain = LogRatio(new.value - before.value, math.hypot(new.se, before.se))
         if gain.value - Z95 * gain.se <= 0.0:
             raise _Stays(f"the best is {_said(gain)} of {current.file} ({old.level}), which is not faster beyond doubt")
-        beside = [self._beside_naive(operator, task, kernel) for kernel in (best.id, standing_id)]
-        self._check_nowhere_slower(*beside, current.file)
+        ours, theirs = (self._beside_naive(operator, task, kernel) for kernel in (best.id, standing_id))
+        self._check_nowhere_slower(ours, theirs, current.file)
         found = {"over_previous": _rounded(gain.value), "over_previous_interval": _interval(gain)}
         return found, f"{_said(gain)} of {current.file} ({old.level})"
 

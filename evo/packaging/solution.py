@@ -271,7 +271,11 @@ def _solution(
         arch = str(made.more.get("arch", "")).removeprefix("sm_")
         options: dict[str, Sequence[str]] = {"cflags": [] if cuda else CPU_FLAGS, "ld_flags": _linked(cuda=cuda)}
         options["cuda_cflags"] = [*CUDA_FLAGS, f"-gencode=arch=compute_{arch},code=sm_{arch}"] if cuda else []
-        spec = {"languages": ["cuda_cpp"], "target_hardware": ["LOCAL"], "entry_point": f"{BINDING}::run"}
+        spec: dict[str, Any] = {
+            "languages": ["cuda_cpp"],
+            "target_hardware": ["LOCAL"],
+            "entry_point": f"{BINDING}::run",
+        }
         spec |= {"binding": "torch", "compile_options": options}
     else:
         files = {"main.py": _python(subject, sources, source) + "\n\nrun = kernel.run\n"}
@@ -381,7 +385,7 @@ def _model(operator: Operator, call: Mapping[str, Any]) -> str:
     def argument(path: Sequence[Any]) -> str:
         kind, first, keys = path[0], path[1], path[2:]
         if kind == "input":
-            return names[1 + first] + "".join(f"[{key!r}]" for key in keys)
+            return str(names[1 + first]) + "".join(f"[{key!r}]" for key in keys)
         first = str(first)
         plain = all(part.isidentifier() for part in first.split("."))
         return f"{names[0]}.{first}" if plain else f"{names[0]}.get_{kind}({first!r})"

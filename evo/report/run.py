@@ -246,7 +246,8 @@ def _lineages(seen: Material, folds: Folds) -> Iterator[Section]:
         told = Words("No kernel is correct yet.")
     parts = [(each.task, [*_lineage(seen, each, folds)], f"lineage-{each.task}") for each in seen.lineages]
     few = len(parts) <= MOST_DRAWN
-    yield Section("Lineage", [told] if few else [told, *(Fold(*part) for part in parts)], "lineage")
+    folded = [] if few else [Fold("The lineage of each task", [Fold(*part) for part in parts])]
+    yield Section("Lineage", [told, *folded], "lineage")
     yield from (Section(*part, inner=True) for part in parts if few)
 
 

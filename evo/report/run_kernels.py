@@ -9,7 +9,7 @@ from difflib import unified_diff
 from shlex import quote
 from typing import Any
 
-from evo.api import StoredKernel, Verdict
+from evo.api import Run, StoredKernel, Verdict
 from evo.report.amounts import count
 from evo.report.document import KERNEL, Block, Fold, Listing, Query, Table, Words, bounds, number, text
 from evo.report.run_data import Material, Row
@@ -18,7 +18,7 @@ from evo.store.reads import Value, filled
 from fitness import words
 from fitness.evaluation import Timing, interval95
 from fitness.words import digits, in_words, interval, ratio, speedup, time_us
-from operators.errors import PlanError
+from operators.errors import PlanError, UserError
 from operators.plan.header import read_header
 
 MOST_TEXT = 5_000_000
@@ -26,6 +26,8 @@ MOST_TEXT = 5_000_000
 MOST_FILE, MOST_PROMPT = 60_000, 20_000
 """Characters of one of them."""
 MOST_CHECKS = 20
+NAMES = {"naive": "kernels.naive", "best": "kernels.best"}
+"""Kernels that have names, with the queries for those of all tasks."""
 
 
 class Room:
@@ -205,6 +207,18 @@ SHORT = 12
 """Digits of an id that are shown."""
 END_OF_HEADER = "*/"
 HUNK = re.compile(r"^@@ -(\d+)(,\d+)? \+(\d+)(,\d+)? @@$")
+
+
+def meant(run: Run, name: str, task: str) -> StoredKernel:
+    """The kernel of that id, or the naive or the best one of the task. It raises UserError."""
+    if name not in NAMES:
+        return run.kernel(name, task)
+    known = {row["task"]: row["kernel_id"] for row in run.rows(NAMES[name], task=task)}
+    if len(known) != 1:
+        problem = f"has several tasks; choose with --task among {', '.join(known)}" if known else "has none yet"
+        raise UserError(f"the {name} kernel: run {run.id} {problem}")
+    ((task, kernel_id),) = known.items()
+    return run.kernel(kernel_id, task)
 
 
 def difference(a: StoredKernel, b: StoredKernel) -> dict[str, Any]:

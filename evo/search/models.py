@@ -17,7 +17,17 @@ from evo.search.calls import StoredCalls, interrupted_calls, restore_spending
 from evo.search.history import History
 from evo.search.task import Outstanding
 from evo.store.reads import rows_of
-from mutators.asking.answers import WITHDRAWN, Answer, Invitation, LineError, Taken, only_kernel, only_task, told
+from mutators.asking.answers import (
+    NO_GUESTS,
+    WITHDRAWN,
+    Answer,
+    Invitation,
+    LineError,
+    Taken,
+    only_kernel,
+    only_task,
+    told,
+)
 from mutators.asking.manual import first_question
 from mutators.base import Call, Client, Kind, Request
 from mutators.llm.client import LLM
@@ -90,8 +100,10 @@ class Models:
         return self.thinking & self._own.outside.waiting if self._own else set()
 
     async def withdraw(self, outdated: Tasks) -> None:
-        """End the questions of these tasks that nobody has taken."""
-        for task in outdated & self.outside if self._own else ():
+        """End the questions of these tasks that are not taken."""
+        if self._own is None:
+            return
+        for task in outdated & self.outside:
             await self._own.outside.withdraw(task, WITHDRAWN)
 
     @property
@@ -137,7 +149,7 @@ NOT_TAKEN = "not_taken"
 
 
 TAKEN = "question_taken"
-"""The event that says which question somebody works on."""
+"""The event that says which question is worked on."""
 
 
 class _Answered(NamedTuple):
@@ -253,7 +265,7 @@ class Arrivals:
         return _Answered(call, row["most_in"], row["most_tokens"])
 
     def _take(self, taken: Taken) -> Rows:
-        """The rows of a question that somebody works on from now on."""
+        """The rows of a question that is worked on from now on."""
         if self._client is None or taken.custom_id in self._client.taken:
             return {}
         self._client.taken.add(taken.custom_id)
@@ -275,6 +287,8 @@ class Arrivals:
 
     def _invite(self, guest: Invitation) -> tuple[Outstanding, Rows] | None:
         """The work for a guest, and the rows of its ask; None where it is there. It raises LineError."""
+        if self._spending.cell:
+            raise LineError(NO_GUESTS)
         state = self._history.states[only_task(guest.task, self._history.states)]
         parents = tuple(only_kernel(parent, state.generations, state.task) for parent in guest.parents)
         kernel = Kernel(state.operator.name, state.task.target, guest.source, guest.values)

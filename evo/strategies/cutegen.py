@@ -11,8 +11,9 @@ the release's script after 2 to 6 steps, by class, while structure is still open
 
 Different, and why:
 
-* Menus and guide say all that the release's say, in fewer words, but for what has no meaning here: code around the
-  kernel in PyTorch, the test harness and its memory, the form of answers. Those for the cpu are ours.
+* Menus and guide say all that the release's say, in fewer words (1,490 tokens for its 2,310, and 1,590 for its 4,710),
+  but for what has no meaning here: code around the kernel in PyTorch, the test harness and its memory, the form of
+  answers. Those for the cpu are ours.
 * The reference is the operator's naive kernel, where the release shows a module of PyTorch. Roles that write kernels
   are told the form of a kernel file, which the release's have from their examples.
 * Examples and kernels have plans in place of host code, and the tests (ten seeds, 1e-2) are our verdict. A timeout is a

@@ -112,12 +112,14 @@ def look(folder: Path, seen: Seen, *, has_ended: bool) -> tuple[News, Seen]:
 
 
 def artifacts(news: News) -> dict[str, str]:
-    """Texts that a run leaves, by the name of a file: its report, its verdicts, its best kernels."""
+    """Texts that a run leaves, by the name of a file: its report, its verdicts, what it may claim, its best kernels."""
+    from evo.report.card import run_card
     from evo.report.output import as_json
     from evo.report.run import report_page
 
     run = news.run
     found = {"report.html": report_page(run.folder), "verdicts.json": as_json([asdict(t) for t in summary(run)])}
+    found["card.json"] = as_json(dict(run_card(run)))
     for kernel in best_kernels(run):
         ending = "cu" if kernel["target"] == "cuda" else "cpp"
         found[f"kernels/{kernel['task']}.{ending}"] = with_defaults(kernel["source"], kernel["values"])

@@ -52,7 +52,7 @@ def surer(earlier: Evaluation, later: Evaluation) -> Evaluation:
 
     It has taken the time of both.
     """
-    unsure = later.correct and (later.log_ratio_se or 0.0) > (earlier.log_ratio_se or 0.0)
+    unsure = (later.log_ratio_se or 0.0) > (earlier.log_ratio_se or 0.0)  # one that is not timed has failed
     stages = dict.fromkeys((*earlier.stage_ms, *later.stage_ms))
     took_ms = {stage: earlier.stage_ms.get(stage, 0.0) + later.stage_ms.get(stage, 0.0) for stage in stages}
     return replace(earlier if unsure else later, stage_ms=took_ms)

@@ -21,6 +21,7 @@ MOST_PROBLEM = 2_000
 """Characters of what is wrong with a line."""
 MOST_NAME = 200
 """Characters of an author's name."""
+NO_GUESTS = "a cell of a comparison takes answers alone: a kernel that no request asked for is no part of an arm"
 WITHDRAWN = "it was withdrawn: the search asks about faster kernels by now; hand your kernel in without the question"
 STATUSES = {"length": CallStatus.CUT, "content_filter": CallStatus.REFUSED}
 
@@ -69,7 +70,7 @@ class Invitation:
 
 @dataclass(frozen=True)
 class Taken:
-    """The sign that somebody works on a question, so that it is not withdrawn."""
+    """The sign that a question is worked on, so that it is not withdrawn."""
 
     custom_id: str
 

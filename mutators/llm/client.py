@@ -20,14 +20,15 @@ from urllib.parse import urlsplit
 
 from mutators.base import CANNOT_CALL_TOOLS, Call, CallStatus, Message, OutOfBudget, Request, ToolCall
 from mutators.bench import Tool
+from mutators.llm import program
 from mutators.llm.breaker import Breaker
 from mutators.llm.calls import CallStore, MemoryCalls, cache_key, cut_before, marked, room_for
 from mutators.llm.faults import CallFailed, Fault, known, one_line, translated
 from mutators.llm.library import litellm_module
-from mutators.llm.settings import LlmSettings, Price
+from mutators.llm.settings import LlmSettings, Price, is_program
 from mutators.llm.spending import Reservation, Spending, TooLarge
 from mutators.llm.tools import calls_of, described, thoughts_of
-from mutators.llm.usage import Usage, counted, most_asked, most_tokens
+from mutators.llm.usage import Usage, counted, counted_outside, most_asked, most_tokens
 from mutators.llm.wire import ARRIVAL, Arrival
 from operators.errors import UserError
 
@@ -124,7 +125,7 @@ class LLM:
         return call
 
     async def check(self, asked: int = 0) -> None:
-        """Raise UserError for what no call could overcome, without a call of a model.
+        """Raise UserError for what no call could overcome, without a call of a model; say which price is not known.
 
         That is a provider that litellm does not know, a key that is missing, a server of one's own that is not there,
         and limits as `check_limits` says. A server that answered before is only away.
@@ -133,9 +134,14 @@ class LLM:
             return
         litellm = await asyncio.to_thread(litellm_module)
         for model in self.settings.asked:
-            _check_provider(litellm, model, self.settings.api_base)
+            if is_program(model):
+                program.check(model)
+            else:
+                _check_provider(litellm, model, self.settings.api_base)
         if not self.spending.calls:
             self.check_limits(asked)
+            for model in self.settings.asked:
+                self._price(litellm, model)  # one that is not known is said before anything is paid
         if self.settings.api_base and not self.calls.heard():
             await _check_server(self.settings.api_base)
 
@@ -241,11 +247,16 @@ class LLM:
         """Send one request that has room in the budget; what was wrong with what came of it."""
         call = replace(course.call, attempts=course.call.attempts + 1)
         arrival = Arrival(CHARACTERS_PER_TOKEN * course.room)
+        price = self._price(litellm, call.model)
         try:
             with translated():
                 async with asyncio.timeout(self.settings.timeout_s):
-                    response = await self._send(litellm, course, arrival)
-                answer = _read(response, arrival, most_in=most_in, most_out=most_out)
+                    asked = program.ask(call.model, call.messages) if is_program(call.model) else None
+                    response = await (asked or self._send(litellm, course, arrival))
+                if isinstance(response, program.Said):
+                    answer = _read_program(response, arrival.most_characters, program.as_text(call.messages))
+                else:
+                    answer = _read(response, arrival, most_in=most_in, most_out=most_out)
         except asyncio.CancelledError:
             course.call = _failed(call, Fault("interrupted", "transient", turned_away=False), room)
             raise
@@ -253,8 +264,11 @@ class LLM:
             course.call = _failed(call, failed.fault, room)
             return failed.fault
         usage = answer.usage
-        price = self._price(litellm, call.model)
-        cost_usd = min(self._cost(litellm, call.model, price, response, usage), room.cost_usd)
+        if isinstance(response, program.Said):  # what it sends besides is its own, so that nothing bounds its cost
+            told = response.cost_usd
+            cost_usd = _dollars(price, usage.tokens_in, usage.tokens_out) if told is None else told
+        else:
+            cost_usd = min(self._cost(litellm, call.model, price, response, usage), room.cost_usd)
         room.settle(usage.tokens_in, usage.tokens_out, cost_usd, told=not usage.doubt)
         course.call = _answered(call, answer, cost_usd)
         return None
@@ -271,14 +285,16 @@ class LLM:
 
     def _calls_tools(self, litellm: ModuleType, model: str) -> bool:
         """Whether a model can call tools, as far as is known."""
+        if is_program(model):
+            return False
         if model in self.settings.tools:
             return self.settings.tools[model]
-        info = known(lambda: litellm.get_model_info(model))
+        info = _listed(litellm, model)
         return info is None or bool(info.get("supports_function_calling"))
 
     def _room(self, litellm: ModuleType, model: str, messages: Sequence[Message], cuts: int) -> int:
         """See `room_for`."""
-        return room_for(self.settings, known(lambda: litellm.get_model_info(model)), messages, cuts=cuts)
+        return room_for(self.settings, _listed(litellm, model), messages, cuts=cuts)
 
     def _most_out(self, litellm: ModuleType, room: int) -> int:
         """Tokens that an answer may have, thoughts included: some providers count these apart."""
@@ -319,7 +335,8 @@ class LLM:
             price = self.settings.prices.get(model) or listed_price(litellm, model)
             self._prices[model] = price
             if price is None:
-                self._say(f"the price of {model} is not known and counts as 0; set llm.prices to have dollars counted")
+                counts = "counts as it tells, else as 0" if is_program(model) else "counts as 0"
+                self._say(f"the price of {model} is not known and {counts}; set llm.prices to have dollars counted")
         return self._prices[model]
 
     def _cost(self, litellm: ModuleType, model: str, price: Price | None, response: Any, usage: Usage) -> float:
@@ -369,6 +386,15 @@ def _read(response: Any, arrival: Arrival, *, most_in: int, most_out: int) -> _A
     return _Answer(text, status or CallStatus.ANSWERED, counts, error, tools, thoughts)
 
 
+def _read_program(said: program.Said, most_characters: int, asked: str) -> _Answer:
+    """The answer of a program, whose tokens are those that it told, or else estimated."""
+    text, status, error = said.text, said.status, said.error
+    if len(text) > most_characters:
+        text, status = text[:most_characters], CallStatus.CUT
+        error = f"of {len(said.text)} characters the first {len(text)} are kept"
+    return _Answer(text, status, counted_outside(said.usage, text, asked), error)
+
+
 def _failed(call: Call, fault: Fault, room: Reservation) -> Call:
     if fault.turned_away:
         room.free()
@@ -391,10 +417,15 @@ def _dollars(price: Price | None, tokens_in: float, tokens_out: float) -> float:
 
 def listed_price(litellm: ModuleType, model: str) -> Price | None:
     """The model's price in litellm's table; None where it has none."""
-    info = known(lambda: litellm.get_model_info(model))
+    info = _listed(litellm, model)
     if info is None:
         return None
     return Price(input=1e6 * (info["input_cost_per_token"] or 0), output=1e6 * (info["output_cost_per_token"] or 0))
+
+
+def _listed(litellm: ModuleType, model: str) -> Mapping[str, Any] | None:
+    """The model's row in litellm's table; None where it has none, as programs have."""
+    return None if is_program(model) else known(lambda: litellm.get_model_info(model))
 
 
 def _provider(litellm: ModuleType, model: str) -> str:

@@ -16,7 +16,9 @@ MAX_ERROR_CHARACTERS = 500
 T = TypeVar("T")
 _SETUP = frozenset({401, 402, 403, 404})
 _TRANSIENT = frozenset({408, 409, 425, 429})
-_NO_CREDIT = re.compile(r"insufficient[_ ]quota|billing_hard_limit|credit balance", re.IGNORECASE)
+NO_CREDIT = re.compile(r"insufficient[_ ]quota|billing_hard_limit|credit balance", re.IGNORECASE)
+NO_LOGIN = re.compile(r"/login|not logged in|invalid api key|\b401\b|unauthori[sz]ed", re.IGNORECASE)
+"""Words by which programs say that the account is not known; providers have a status for it."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ def translated() -> Iterator[None]:
     """The border to litellm: all that its providers' code lets through becomes a CallFailed."""
     try:
         yield
+    except CallFailed:  # a program's, which is no exception of the library
+        raise
     except Exception as error:
         raise CallFailed(translate(error)) from error
 
@@ -83,7 +87,7 @@ def translate(error: Exception) -> Fault:
         return Fault(
             "litellm knows no such model; write provider/model, such as openai/gpt-5", "setup", turned_away=True
         )
-    if status in _SETUP or _NO_CREDIT.search(text):
+    if status in _SETUP or NO_CREDIT.search(text):
         return Fault(text, "setup", turned_away=True)
     if not isinstance(status, int) or status in _TRANSIENT or status >= 500:
         return Fault(text, "transient", turned_away=told, retry_after_s=_retry_after(error))

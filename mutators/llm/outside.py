@@ -30,7 +30,7 @@ class OutsideClient:
         self._answers: dict[str, asyncio.Future[Call]] = {}
         """By cache key, of the questions that are waited for."""
         self.taken: set[str] = set()
-        """Cache keys of questions that somebody works on."""
+        """Cache keys of questions that are worked on."""
         self._tasks: dict[asyncio.Task[Any], tuple[Call, asyncio.Future[Call]]] = {}
         """Question that each of the waiting tasks asks, and the future that it waits for."""
 

@@ -18,6 +18,15 @@ def is_outside(model: str) -> bool:
     return model == OUTSIDE or model.startswith(f"{OUTSIDE}/")
 
 
+PROGRAM = "cli/"
+"""Beginning of the name of a model that is a program of this machine: `cli/claude`."""
+
+
+def is_program(model: str) -> bool:
+    """Whether a model is a program of this machine, which is asked on its standard input."""
+    return model.startswith(PROGRAM)
+
+
 class Price(BaseModel):
     """Dollars per million tokens."""
 
@@ -39,8 +48,9 @@ class LlmSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     models: tuple[Annotated[str, Field(min_length=1)], ...] = Field(min_length=1)
-    """In litellm's notation, such as `anthropic/claude-sonnet-4-5` or `openai/NAME` for a server of one's own; answers
-    of `outside`, or `outside/NAME`, are told by `evo tell`."""
+    """In litellm's notation, such as `anthropic/claude-sonnet-4-5` or `openai/NAME` for a server of one's own;
+    `cli/claude`, `cli/codex` or `cli/PROGRAM` for a program of this machine; answers of `outside`, or `outside/NAME`,
+    are told by `evo tell`."""
     api_base: str | None = None
     """An OpenAI-compatible server, such as http://127.0.0.1:8000/v1."""
     max_tokens: int | None = Field(None, ge=1)
@@ -67,7 +77,8 @@ class LlmSettings(BaseModel):
     """Before a model that answered and cannot be asked any more is tried again; doubles with each trial that fails, up
     to ten minutes."""
     prices: dict[str, Price] = {}
-    """By model; of others litellm's table is asked. Answers from outside cost what is told with them, or these."""
+    """By model; of others litellm's table is asked. Answers from outside, and of programs, cost what is told with them,
+    or these."""
 
     tools: dict[str, bool] = {}
     """By model, whether it can call tools; of others litellm's table is asked, and what stands nowhere is taken to."""

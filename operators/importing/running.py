@@ -134,7 +134,7 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if error is None:
             shadow.zero_()
         else:
-            shadow.copy_(torch.nan_to_num(error, nan=LARGEST, posinf=LARGEST).clamp_(max=LARGEST))
+            shadow.copy_(torch.nan_to_num(error.double(), nan=LARGEST, posinf=LARGEST).clamp_(max=LARGEST))
 
     def magnitude(self, y: Tensor) -> Tensor:
         """S of a result."""
@@ -418,18 +418,14 @@ class _Moments:
         self.error = own + self.mean_error + self.deviation.abs() / 2
         self.variance = self.deviation.square().mean(along, True)
         self.variance_error = (2 * self.deviation.abs() * own).mean(along, True) + (grown + 1) * self.variance
-        # Of numbers that are nearly equal, errors are as large as deviations: their squares count.
-        self.variance_error += run.roundoff * (self.mean_error.square() + own.square().mean(along, True))
-        self.roundoff = run.roundoff
+        self.variance_error += run.roundoff * self.mean_error.square()
 
     def standardized(self, eps: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Deviations over their root, and that, each with its errors: at the least variance that there may be."""
+        """Deviations over their root, and that, each with its errors."""
         root = (self.variance + eps).rsqrt()
-        least = (self.variance - self.roundoff * self.variance_error).clamp(min=0) + eps
-        relative = (((self.variance + eps) / least).sqrt() - 1) / self.roundoff + ROOT_ULPS + 1
-        largest = root * (1 + self.roundoff * relative)
+        relative = self.variance_error / (2 * (self.variance + eps)) + ROOT_ULPS + 1
         return (
-            self.deviation * root, largest * self.error + self.deviation.abs() * root * relative, root, root * relative
+            self.deviation * root, root * self.error + self.deviation.abs() * root * relative, root, root * relative
         )  # fmt: skip
 
 

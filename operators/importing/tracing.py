@@ -159,7 +159,7 @@ class Seedless(TorchFunctionMode):
 
 
 def counted(x: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0) -> torch.Tensor:
-    """What torch.bincount returns of values below `minlength`; trials tell whether they are."""
+    """The result of torch.bincount for values below `minlength`; trials tell whether they are."""
     weights = torch.ones_like(x, dtype=torch.int64) if weights is None else weights
     return torch.zeros(minlength, dtype=weights.dtype, device=x.device).scatter_add(0, x.to(torch.int64), weights)
 

@@ -96,7 +96,7 @@ def main() -> None:
 
 
 def overlaps(folders: Sequence[Path]) -> dict[str, Any]:
-    """How many kernels of these runs have overlapping intervals before and after their confirmation."""
+    """Return how many kernels of these runs have overlapping intervals before and after their confirmation."""
     rows = [{"run": folder.name, **row} for folder in folders for row in query(folder, BEFORE_AND_AFTER).to_pylist()]
     apart = [row for row in rows if abs(row["before"] - row["after"]) > Z95 * (row["before_se"] + row["after_se"])]
     return {"kernels": len(rows), "overlap": len(rows) - len(apart), "apart": apart}

@@ -1,6 +1,7 @@
 """Cost of prompts: the tokens of every block, and the time to build one when a search lies behind it.
 
     python -m tests.bench.prompts --individuals 10000
+    python -m tests.bench.prompts --individuals        # tokens alone
 
 Tokens are counted as OpenAI's models count them, for the prompts that are kept as golden files; other providers'
 differ by a tenth or so. Blocks are what stands below a heading; sources of kernels are counted apart from all others.
@@ -17,6 +18,7 @@ import json
 import math
 import re
 import time
+from collections import Counter
 from collections.abc import Iterator
 from statistics import median
 
@@ -51,8 +53,7 @@ def tokens() -> dict[str, dict[str, dict[str, int]]]:
     for case in cases.CASES:
         said = found["/".join(case)] = {}
         for message in cases.asked(*case):
-            table = {name: count(text) for name, text in blocks(message["content"])}
-            said[message["role"]] = {"all": sum(table.values())} | table
+            said[message["role"]] = counted(message["content"])
     return found
 
 
@@ -77,9 +78,16 @@ def roles() -> dict[str, dict[str, dict[str, int]]]:
         request = Request(task, 7, "rewrite", (kernel.id,), 1, params, kind=kind, template=template)
         said = found[template] = {}
         for message in conversation("rewrite", request, (parent,), operator):
-            table = {name: count(text) for name, text in blocks(str(message["content"]))}
-            said[message["role"]] = {"all": sum(table.values())} | table
+            said[message["role"]] = counted(str(message["content"]))
     return found
+
+
+def counted(text: str) -> dict[str, int]:
+    """The tokens of a message and of every block; blocks of the same heading are one."""
+    table = Counter[str]()
+    for name, block in blocks(text):
+        table[name] += count(block)
+    return {"all": table.total()} | table
 
 
 def count(text: str) -> int:
@@ -158,7 +166,7 @@ def build_times(individuals: int) -> dict[str, float]:
 def main() -> None:
     """Print it all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--individuals", type=int, nargs="+", default=[100, 10_000])
+    parser.add_argument("--individuals", type=int, nargs="*", default=[100, 10_000])
     options = parser.parse_args()
     print(
         json.dumps(

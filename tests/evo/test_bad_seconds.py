@@ -108,7 +108,8 @@ def test_of_two_measurements_the_surer_counts_and_a_failure_before_all() -> None
     wrong = Evaluation(screened.kernel_id, str(SOFTMAX), Level.SCREEN, Status.WRONG, stage_ms={"verify": 2.0})
     assert bad.unresolved and not screened.unresolved
     assert not replace(bad, level=Level.CONFIRMED).unresolved and not replace(bad, anchor_id=bad.kernel_id).unresolved
-    assert not replace(bad, log_ratio=2.5).unresolved  # wide, and faster for certain
+    assert replace(bad, log_ratio=-2.7).unresolved  # slower for certain, by a factor of two or of forty
+    assert not replace(bad, log_ratio=2.5, log_ratio_se=0.3).unresolved
     for pair in ((bad, screened), (screened, bad)):
         assert surer(*pair).log_ratio == screened.log_ratio and surer(*pair).stage_ms == {"verify": 2.0, "time": 2.0}
     assert surer(bad, wrong).status is Status.WRONG and surer(bad, wrong).stage_ms == {"verify": 3.0, "time": 1.0}

@@ -146,6 +146,9 @@ def test_best_can_be_exported(run_folder: Path, tmp_path: Path, monkeypatch: pyt
     assert evo(monkeypatch, capsys, "best", str(run_folder), "--export", str(file))[0] == 0
     ((best,),) = [json.loads(evo(monkeypatch, capsys, "best", str(run_folder), "--json")[1])]
     assert Kernel("axpb", "cpu", file.read_text()).id == best["kernel_id"]
+    file.write_text("mine")
+    code, _, said = evo(monkeypatch, capsys, "best", str(run_folder), "--export", str(file))
+    assert code == 2 and "another file is there" in said and file.read_text() == "mine"
 
 
 @pytest.mark.slow

@@ -374,22 +374,51 @@ def test_a_leaked_kernel_that_the_model_copies_is_a_leak_all_the_same(
     assert found.run == refine.name and "softmax/champions/" in found.what
 
 
-@pytest.mark.parametrize("take", [slice(0, 1), slice(0, 2), None], ids=["one line", "two lines", "short lines"])
-def test_a_leak_of_few_lines_or_of_short_ones_is_found(
-    whole: tuple[Path, Running, ScriptedBackend], tmp_path: Path, take: slice | None
-) -> None:
-    leaky = Path(shutil.copytree(whole[0], tmp_path / whole[0].name))
+SHORT = [f"acc{n} += v[{n}];" for n in range(6)]
+LONG = [f"    float held_back_{n} = __shfl_xor_sync(0xffffffffu, total, {n});" for n in range(2)]
+
+
+def with_another_kernel(whole: tuple[Path, Running, ScriptedBackend], runs: Path) -> tuple[Path, dict[str, Cell]]:
+    """A copy of a comparison in which `islands` has made a kernel of these lines; its cells by arm."""
+    folder = Path(shutil.copytree(whole[0], runs / whole[0].name))
     cells = {cell.arm: cell for cell in whole[1].cells}
-    trick = [f"acc{n} += v[{n}];" for n in range(6)]
-    lines = [f"    float held_back_{n} = __shfl_xor_sync(0xffffffffu, total, {n});" for n in range(2)]
-    with Store(leaky / cells["islands"].name, create=False) as store:
+    with Store(folder / cells["islands"].name, create=False) as store:
         row = store.rows("from kernels limit 1").to_pylist()[0]
-        source = "\n".join((row["source"], *lines, *trick))
+        source = "\n".join((row["source"], *LONG, *SHORT))
         store.commit({"kernels": [row | {"kernel_id": "other", "source": source}]}).result()
-    shown = trick[1:4] if take is None else lines[take]
-    leak(leaky, cells["refine"], "It helps to write\n> " + "\n> ".join(shown) + "\nNow go on.", "no")
-    (found,) = hermetic(leaky).leaks
+    return folder, cells
+
+
+@pytest.mark.parametrize("shown", [
+    f"\n> {LONG[0]}\n", "\n> ".join(["", *LONG, ""]), "\n> ".join(["", *SHORT[1:4], ""]),
+    f" what others had, {LONG[1].strip()}, since it saves a barrier. ",
+], ids=["one line", "two lines", "short lines", "within a sentence"])  # fmt: skip
+def test_a_leak_of_few_lines_or_of_short_ones_is_found_wherever_it_stands(
+    whole: tuple[Path, Running, ScriptedBackend], tmp_path: Path, shown: str
+) -> None:
+    folder, cells = with_another_kernel(whole, tmp_path)
+    leak(folder, cells["refine"], f"It helps to write{shown}Now go on.", "no")
+    (found,) = hermetic(folder).leaks
     assert found.run == cells["refine"].name and cells["islands"].name in found.what
+
+
+def test_what_a_cell_wrote_itself_is_no_leak_however_it_is_quoted(
+    whole: tuple[Path, Running, ScriptedBackend], tmp_path: Path
+) -> None:
+    """Models that know the same idioms write the same lines, and say the same of them."""
+    folder, cells = with_another_kernel(whole, tmp_path)
+    lines, idea = [*LONG, *SHORT, 'asm volatile("fence;\\n");'], "unrolls the loop over rows by four " * 10
+    calls = [{"id": "1", "name": "build", "arguments": json.dumps({"source": "\n".join(lines)})}]
+    quoted = "\n".join(f"  {n + 7} | {line}" for n, line in enumerate(lines[1:]))
+    told = rows.messages_json([{"role": "user", "content": f"{idea[:197]}...\nkernel.cu(7): error\n{quoted}"}])
+    for arm in ("refine", "islands"):
+        with duckdb.connect(str(folder / cells[arm].name / "evo.duckdb")) as connection:
+            connection.execute("update proposals set description = ? where model is not null", (f"{idea[:197]}...",))
+    with duckdb.connect(str(folder / cells["refine"].name / "evo.duckdb")) as connection:
+        first, last = connection.sql("select min(rowid), max(rowid) from llm_calls").fetchall()[0]
+        connection.execute("update llm_calls set tool_calls_json = ? where rowid = ?", (json.dumps(calls), first))
+        connection.execute("update llm_calls set messages_json = ? where rowid = ?", (told, last))
+    assert hermetic(folder).leaks == []
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.toml")), ids=lambda path: path.stem)
@@ -430,6 +459,7 @@ def test_the_command_plans_runs_shows_and_refuses(
     assert (
         code == 0 and "2 cells" in out and "2 evaluations a cell, 4 in all" in out and "costs nothing but time" in out
     )
+    assert "what would be seen, at 80% power" in out and "of operators of 6 families, from" in out
     code, _, err = evo("--resume")
     assert code == 2 and "no comparison was begun there" in err
     code, out, err = evo("--json")

@@ -164,6 +164,14 @@ def test_where_few_operators_weigh_much_the_median_is_told_and_no_verdict_goes_a
     assert usual.verdict is Verdict.FASTER and not usual.is_skewed
 
 
+def test_a_verdict_is_of_most_operators_only_where_their_median_says_so_too() -> None:
+    differences = [0.30, 0.35, 0.40, 0.30, 0.32, 0.38, 0.36]
+    all_of_them, all_but_one = beside(*differences, 0.31), beside(*differences, -0.02)
+    assert all_of_them.verdict is all_but_one.verdict is Verdict.FASTER
+    assert all_of_them.scope == "at most operators" and all_but_one.scope.startswith("on average, if ")
+    assert beside(*(-each for each in differences), -0.31).scope == "at most operators"
+
+
 def test_operators_have_one_vote_each_however_many_tasks_and_seeds_they_have() -> None:
     many = [outcome("b", 0, seed, 1.0, dtype=dtype) for seed in range(9) for dtype in ("fp32", "bf16")]
     once = [outcome("b", operator, 0, 0.0) for operator in range(1, 4)]
@@ -316,7 +324,7 @@ def test_a_comparison_that_only_describes_says_so_and_what_more_operators_would_
     said = "\n".join(sizing(made, made.cells()).lines())
     assert "3 operators" in said and "it describes and concludes nothing: no arm is registered for a verdict" in said
     assert said.count("nothing; of operators of 6 families, from ") == 3
-    assert "3 operators are of 1 families (3 llm)" in said
+    assert "3 operators are of 1 family (3 llm)" in said
 
 
 def test_presets_are_of_the_sizes_that_their_names_promise() -> None:
@@ -341,9 +349,17 @@ def test_loops_are_compared_with_the_search_by_models_alone_and_with_pure_sample
     assert all(made.arms[name].tuning == "none" for name in made.tested)
 
 
-def test_the_pilot_costs_less_than_fifty_dollars_and_sees_what_it_registers() -> None:
+def test_the_pilot_costs_less_than_fifty_dollars() -> None:
     made = read_comparison(CONFIGS / "pilot.toml")
     found = plan(made, check(made))
     assert found.most_usd is not None and found.most_usd < 50
-    usual = sizing(made, made.cells()).outlooks[1]  # winners that differ by 1.3
-    assert usual.detectable <= math.log1p(made.difference)
+
+
+@pytest.mark.parametrize("path", [path for path in PRESETS if path.stem not in DESCRIBE], ids=lambda path: path.stem)
+def test_a_preset_sees_what_it_registers_where_winners_differ_by_a_third(path: Path) -> None:
+    made = read_comparison(path)
+    size = sizing(made, made.cells())
+    assert size.outlooks[1].detectable <= math.log1p(made.difference)
+    blunt = sizing(made.model_copy(update={"difference": 0.01}), made.cells())
+    warning = "the registered difference, 1.01x, is smaller than what would be seen"
+    assert warning in blunt.seen() and not any("smaller" in line for line in size.seen())

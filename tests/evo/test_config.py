@@ -112,3 +112,8 @@ def test_the_campaign_has_every_operator_once_and_starts_from_its_champions() ->
             best = [name for name in config.ancestor_names(operator, task) if name.startswith("champions/")]
             assert best == list(offered(operator, task.target, task.dtype)), task
     assert sorted(named) == sorted(folders())
+
+
+def test_a_kernel_cannot_run_on_more_cores_than_there_are() -> None:
+    with pytest.raises(UserError, match="threads = 4096: this process may use"):
+        RunConfig(operators=["softmax"], target="cpu", threads=4096).resolved()

@@ -30,6 +30,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from evo.outside.drafts import LOG, DraftWorkers, Sessions
 from evo.outside.mcp_server import make_server
+from evo.outside.mcp_shelf import OWN as SHELF
 from evo.outside.mcp_tools import OF_THE_BENCH, OWN, Studio, Studios
 
 ROOT = Path(__file__).parents[2]
@@ -83,8 +84,8 @@ def test_an_agent_hands_in_a_wrong_and_a_better_kernel(run: Path) -> None:
         text, _ = await agent("docs")
         assert "[[launch]]" in text
         question, _ = await agent("next_question")
-        key = question.split()[1]
-        assert question.startswith("=== ") and "void axpb" in question
+        key = question.partition("=== ")[2].split()[0]
+        assert question.startswith("The best kernel of axpb/fp32/cpu is ") and "void axpb" in question
 
         text, failed = await agent("build", source=BROKEN)
         assert failed and "was not built" in text
@@ -110,7 +111,7 @@ def test_an_agent_hands_in_a_wrong_and_a_better_kernel(run: Path) -> None:
         server = StdioServerParameters(command=sys.executable, args=arguments, cwd=str(ROOT), env=dict(os.environ))
         async with Client(stdio_client(server)) as client:
             tools = (await client.list_tools()).tools
-            assert {tool.name for tool in tools} == {*OWN, *OF_THE_BENCH}
+            assert {tool.name for tool in tools} == {*OWN, *OF_THE_BENCH, *SHELF}
             assert all(tool.description and tool.input_schema["type"] == "object" for tool in tools)
             await play(Agent(client))
 

@@ -275,6 +275,33 @@ def test_a_model_that_cannot_work_is_one_line_and_exit_code_2(
     assert "Traceback" not in said
 
 
+def test_a_program_as_a_model_is_in_ledger_budget_and_replay_as_any_other(tmp_path: Path) -> None:
+    mind = tmp_path / "mind"
+    mind.write_text(f"#!{sys.executable}\n{PROGRAM}", encoding="utf-8")
+    mind.chmod(0o755)
+    settings = {"models": [f"cli/{mind}"], "concurrency": 1, "backoff_s": 0.01, "attempts": 1}
+    model_runs.run(tmp_path / "run", stops=(3,), budget={"calls": 6}, llm=settings, strategy="asking")
+    calls = rows(tmp_path / "run", "select * from llm_calls")
+    heard = [call for call in calls if call["status"] != "failed"]
+    assert len(heard) == 6 and {call["model"] for call in calls} == {f"cli/{mind}"}
+    assert {(c["tokens_in"], c["tokens_out"], c["cost_usd"]) for c in heard} == {(70, 30, 0.5)}
+    (used,) = rows(tmp_path / "run", "select sum(cost_usd) as usd, sum(tokens_in) as tokens from cost")
+    assert (used["usd"], used["tokens"]) == (3.0, 420)
+    mind.unlink()
+    done = replay(tmp_path / "run")
+    assert done.equal, done.difference
+
+
+PROGRAM = """
+import json, re, sys, zlib
+prompt = sys.stdin.read()
+source = prompt.partition("```cpp untrusted\\n")[2].partition("\\n```")[0]
+number = zlib.crc32(prompt.encode())
+text = f"CHANGE: line {number}\\n\\n```cpp\\n{source}\\nstatic_assert(true, \\"{number}\\");\\n```"
+print(json.dumps({"content": text, "usage": {"input_tokens": 70, "output_tokens": 30}, "cost_usd": 0.5}))
+"""
+
+
 def test_settings_of_models_are_part_of_the_run(tmp_path: Path) -> None:
     model_runs.run(tmp_path / "run", budget={"evaluations": 2})
     (row,) = rows(tmp_path / "run", "select config_json from runs")

@@ -34,7 +34,7 @@ from evo.store import Store, query
 from evo.strategies.base import StrategyContext
 from evo.strategies.islands import Islands
 from fitness.testing import ScriptedFitness
-from mutators.asking.answers import Answer, Invitation, LineError, told
+from mutators.asking.answers import NO_GUESTS, Answer, Invitation, LineError, told
 from mutators.base import CallStatus, Kind
 from operators.catalog import load
 from operators.definition.spec import Operator, Task
@@ -480,6 +480,27 @@ def test_what_cannot_be_read_or_removed_keeps_no_search_waiting(
     unspoilt(folder)
 
 
+def test_a_file_may_do_nothing_that_is_refused_when_it_is_told(tmp_path: Path) -> None:
+    folder, secret = tmp_path / "run", tmp_path / "secret.jsonl"
+    secret.write_text('{"password": "of another program"}\n')
+    made = config(cell={"comparison": "c", "arm": "a", "under_way": 3})
+    session(folder, made)
+    question = open_questions(folder)[0]
+    guest = json.dumps({"source": "int x;", "author": "ann"})
+    assert tell(folder, guest).problems == [f"line 1: {NO_GUESTS}"]
+    Inbox(folder).put([guest, answer(question)])
+    (folder / "inbox" / "0.jsonl").symlink_to(secret)
+    os.link(secret, folder / "inbox" / ".1.jsonl")
+    session(folder, made)
+    assert not rows(folder, "from asks where mutator = 'guest'")
+    (said,) = [json.loads(row["detail_json"]) for row in rows(folder, f"from events where kind = '{NOT_TAKEN}'")]
+    assert said["problem"] == NO_GUESTS
+    assert [row["cache_key"] for row in rows(folder, "from llm_calls")] == [question.cache_key]
+    with pytest.raises(OSError, match="symbolic"):
+        Inbox.lines(folder / "inbox" / "0.jsonl")
+    assert secret.exists() and not Inbox(folder).files()
+
+
 def test_an_inbox_that_takes_no_file_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "inbox").write_text("")
     assert Inbox(tmp_path).files() == []
@@ -563,8 +584,8 @@ def test_the_real_engine_goes_on_when_it_is_told(
     assert replay(folder).equal
 
 
-def test_a_question_that_nobody_took_is_asked_anew_once_faster_kernels_are_known(tmp_path: Path) -> None:
-    """Nobody asks about the naive kernel any more once a guest is far faster, but for what somebody works on."""
+def test_a_question_that_is_not_taken_is_asked_anew_once_faster_kernels_are_known(tmp_path: Path) -> None:
+    """No question is about the naive kernel any more once a guest is far faster, but for one that is worked on."""
     folder, made = tmp_path / "run", config(strategy="islands", budget={"evaluations": 4})
     (operator, task) = made.tasks()[0]
     naive = Kernel(operator.name, "cpu", operator.naive("cpu"))

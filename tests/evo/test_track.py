@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import os
 import sys
 import threading
 import time
@@ -19,12 +19,11 @@ import pytest
 from evo import rows
 from evo.api import Run
 from evo.store import Store
-from evo.track.follower import follow, track
+from evo.track.follower import follow, followed, track
 from evo.track.news import News
 from evo.track.sinks import JsonLog, Memory, Notify, Unreached, sinks
 from evo.track.trackers import Mlflow, Otel, Trackio, Wandb
 from operators.errors import UserError
-from tests.evo.test_runs import EVO, OPERATOR
 from tests.store.rows import TASK
 from tests.store.story import stored, story
 
@@ -230,7 +229,7 @@ def test_figures_go_to_clients_that_log_by_step(kind: Any, tmp_path: Path, monke
     assert calls[0]["name"] == "r" and calls[0]["config"]["seed"] == 7 and calls[0]["resume"] == "allow"
     assert any(f"{TASK}/confirmed_speedup" in call[1] for call in calls if isinstance(call, tuple))
     if kind is Wandb:
-        assert {"report.html", "verdicts.json"} < files.keys()
+        assert {"report.html", "verdicts.json", "card.json"} < files.keys()
 
 
 @pytest.mark.filterwarnings("ignore")  # those of its own libraries
@@ -304,11 +303,20 @@ def test_a_collector_that_is_down_or_slow_is_unreached(
     assert len(said) == 1 and said[0].startswith("otel is not reached: ")
 
 
-@pytest.mark.slow
-def test_a_search_logs_json_and_its_end_waits_for_no_sink(tmp_path: Path) -> None:
-    command = [*EVO, "run", OPERATOR, "--budget", "2evals", "--workers", "1", "--runs", str(tmp_path), "--log", "json"]
-    done = subprocess.run([*command, "--notify", "sleep 25"], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    assert "trackers have not taken everything yet" in done.stderr
-    told = [json.loads(line)["event"] for line in done.stdout.splitlines()]
-    assert told[0] == "session" and told[-1] == "end" and "verdict" in told
+def test_a_search_is_followed_by_a_process_that_it_does_not_wait_for(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder, said = ended(tmp_path / "run"), []
+    with followed(folder, ["--log", "json"], said.append, linger_s=600.0):
+        pass
+    told = [json.loads(line)["event"] for line in capfd.readouterr().out.splitlines()]
+    assert told[-1] == "end" and "verdict" in told and not said
+
+    add(folder, ("session", {"tasks": [TASK]}), ("finished", {"reason": "done"}))
+    with followed(folder, ["--log", "json"], said.append, linger_s=0.0):
+        pass
+    (line,) = said
+    assert line.startswith("trackers have not taken everything yet")
+    os.waitpid(int(line.partition("process ")[2].split()[0]), 0)
+    told = [json.loads(line)["event"] for line in capfd.readouterr().out.splitlines()]
+    assert told == ["session", "finished", "end"], "it comes to its end by itself"

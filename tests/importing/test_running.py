@@ -116,6 +116,13 @@ def test_a_choice_that_errors_may_turn_over_allows_both_results() -> None:
     assert far < 1
 
 
+def test_a_place_that_errors_may_turn_over_has_as_many_as_there_are_places() -> None:
+    x = torch.tensor([[1.0, 1.0], [1.0, 2.0]], dtype=torch.float64)
+    for choose in (lambda x: x.exp().min(1)[1], lambda x: x.exp().argmax(1)):
+        near, far = (ACCUMULATED * running(choose)(x)).tolist()
+        assert near >= 1 and far == 0
+
+
 def test_an_operator_whose_errors_are_not_known_is_named() -> None:
     with pytest.raises(OperatorError, match=r"linalg_inv.*measured"):
         running(torch.linalg.inv)(torch.eye(3, dtype=torch.float64))

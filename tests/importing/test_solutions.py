@@ -98,7 +98,7 @@ def solved(problem: Path, wanted: str, place: Path, target: str = "cpu") -> Path
 
 
 def alone(script: str, folder: Path, *arguments: Path) -> str:
-    """What a script prints that has none of our packages."""
+    """The last line that a script prints which has none of our packages."""
     environment = {**os.environ, "TORCH_EXTENSIONS_DIR": str(folder / "extensions"), "PYTHONPATH": ""}
     command = [sys.executable, "-c", ALONE + script, *map(str, arguments)]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)

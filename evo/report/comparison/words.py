@@ -103,8 +103,7 @@ def verdict(effect: Effect) -> str:
         size += f"; in {lacking} of {effect.pairs} pairs of cells neither found anything, which is no agreement"
     match effect.verdict:
         case Verdict.FASTER | Verdict.SLOWER:
-            where = "at a typical operator" if effect.median else "on average"
-            said = f"{effect.verdict} than {effect.reference} {where}, p = {probability(effect.p)}: {size}."
+            said = f"{effect.verdict} than {effect.reference} {effect.scope}, p = {probability(effect.p)}: {size}."
         case Verdict.EQUAL:
             said = f"equal to {effect.reference} within the registered difference: {size}."
         case Verdict.DESCRIBED:
@@ -126,8 +125,9 @@ def seen_from(effect: Effect) -> str:
 
 HOW_TO_READ = (
     "A verdict is about other operators than these: it says whether the difference holds beyond the operators that "
-    "were tried, so that few families of operators conclude little, however many seeds there are. It is about most of "
-    "them: a rare kind of operator, none of which was tried, may be the other way round by much more.",
+    "were tried, so that few families of operators conclude little, however many seeds there are. At most operators is "
+    "said where the median's interval leaves out 1x too. On average rests on differences that are as often above their "
+    "mean as below. A rare kind of operator, none of which was tried, may be the other way round by much more.",
     "The interval holds every difference that the test does not reject: faster and slower are said where it leaves out "
     "1x, equal where it lies within the registered difference by the cells alone in which a winner was found. All "
     "intervals of arms with verdicts hold at once, at 95 %.",

@@ -15,7 +15,7 @@ select distinct cache_key from llm_sent where messages_json is not null
 select * from llm_sent where cache_key = $key and messages_json is not null order by rowid limit 1
 
 -- [taken]
--- Questions that somebody works on.
+-- Questions that are worked on.
 select detail_json->>'question' as cache_key from events where kind = 'question_taken'
 
 -- [withdrawn]

@@ -87,3 +87,16 @@ where evaluation_id = (
     where task = $task and kernel_id = $kernel and anchor_id = $anchor and status = 'correct'
 )
 order by rowid
+
+-- [sought]
+-- Correct kernels whose file or idea has a text, and whose file or build's facts have another; the surest gain first.
+select
+    i.task, i.kernel_id, i.description, i.mutator, i.author, v.level, v.flagged, v.speedup, v.speedup_low,
+    v.speedup_high, v.stands_at
+from individuals as i join verdicts as v using (task, kernel_id) join kernels as k using (kernel_id)
+left join evaluations as e using (evaluation_id)
+where
+    v.status = 'correct' and starts_with(i.task, $task) and v.speedup >= $least
+    and contains(lower(concat_ws(' ', k.source, i.description)), lower($text))
+    and contains(lower(concat_ws(' ', k.source, e.facts_json)), lower($instruction))
+order by v.stands_at desc nulls last limit $most

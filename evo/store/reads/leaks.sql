@@ -23,12 +23,15 @@ select request_id, messages_json, created_at from llm_sent where messages_json i
 order by moment
 
 -- [learnt]
--- What a cell learnt by itself, in the order in which it did: answers to its requests, and kernels that these led to.
+-- What a cell learnt by itself, in the order in which it did: answers to its requests, and kernels and descriptions that
+-- these led to.
 select created_at as moment, answer as text, null as values_json from llm_calls where answer is not null
 union all
 select created_at, tool_calls_json, null from llm_calls where tool_calls_json is not null
 union all
 select p.created_at, k.source, k.values_json from proposals p join kernels k using (kernel_id)
+union all
+select created_at, description, null from proposals where description is not null
 order by moment
 
 -- [made]

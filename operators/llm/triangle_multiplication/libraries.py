@@ -13,9 +13,9 @@ def stacked(
 ) -> Tensor:  # fmt: skip
     """All projections are one product, and the channels of both sides matrices."""
     z = layer_norm(x, (dim,), norm_weight, norm_bias, eps) @ prepared
-    values, gates, out_gate = z.split((2 * hidden, 2 * hidden, hidden), dim=-1)
+    values, gates, out_gate = torch.split(z, [2 * hidden, 2 * hidden, hidden], dim=-1)
     sides = (values * torch.sigmoid(gates) * mask[..., None]).movedim(-1, 1)
-    left, right = sides.contiguous().split(hidden, dim=1)
+    left, right = torch.split(sides.contiguous(), hidden, dim=1)
     product = torch.matmul(left, right.mT).movedim(1, -1).contiguous()
     normed = layer_norm(product, (hidden,), out_norm_weight, out_norm_bias, eps)
     return (normed * torch.sigmoid(out_gate)) @ out_weight.T

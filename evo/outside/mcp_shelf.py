@@ -1,0 +1,333 @@
+"""MCP tools that need no running search: runs, operators, kernels of all runs, pages, and the beginning of a run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Protocol
+
+from pydantic import ConfigDict, Field
+
+import evo
+from evo.api import Ancestor, Row, Run, StoredKernel
+from evo.budget import parse_limits
+from evo.folders import DATABASE, find_run
+from evo.outside.detached import LOG, detach
+from evo.outside.kit import SKILL
+from evo.report.amounts import of_budget
+from evo.report.health import runs_in
+from evo.report.reference import listing, one
+from evo.report.run_kernels import difference, meant
+from evo.workbench.tools import ArgumentError, Arguments, bounded, parsed, profiled, tool
+from fitness.words import interval, ratio, standing, time_us
+from mutators.bench import Result, Tool
+from mutators.llm.settings import OUTSIDE
+from mutators.prompts import shortened, untrusted
+from operators.catalog import folders, load, of_family
+from operators.errors import UserError, unknown
+
+PAGES = Path(evo.__file__).parent / "docs"
+MOST_RUNS = 200
+"""Runs that a search looks into, the newest first."""
+SAID = "evo: "
+"""Beginning of a line in which a search says what is to be known of it."""
+SHORT, MOST_IDEA = 12, 160
+"""Digits of a kernel's id, and characters of what its author said of it, in a line."""
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][\w.\-]*$", max_length=120)]
+RunId = Annotated[str, Field(min_length=1, max_length=200, description="id of a run or its beginning, or `last`")]
+TaskName = Annotated[str, Field(max_length=200, description="operator/dtype/target or its beginning; empty: any")]
+KernelName = Annotated[str, Field(max_length=80, description="first digits of a kernel's id, `best` or `naive`")]
+Characters = Annotated[int, Field(ge=200, le=24_000, description="characters of the answer at most")]
+
+
+def example(**arguments: Any) -> ConfigDict:
+    """Settings of a tool's arguments with an example of them."""
+    return ConfigDict(extra="forbid", frozen=True, json_schema_extra={"examples": [arguments]})
+
+
+class ListRuns(Arguments):
+    """List the runs, the newest first: what each searches, whether it goes on, its best gain and what it used."""
+
+    model_config = example(rows=5)
+
+    rows: Annotated[int, Field(ge=1, le=MOST_RUNS, description="runs at most")] = 10
+
+
+class ListOperators(Arguments):
+    """List the operators that can be searched, with their formulas and dtypes; or all about one of them."""
+
+    model_config = example(family="activation")
+
+    operator: Annotated[str, Field(max_length=120, description="tell all about this one")] = ""
+    family: Annotated[str, Field(max_length=120, description="only this family")] = ""
+
+
+class StartRun(Arguments):
+    """Begin a search that goes on by itself and ends with its budget, and open it: then the tools of a run are its own.
+    It asks no language model that costs money. With `ask_me` it asks its questions of you: see `next_question`."""
+
+    model_config = example(operators=["softmax"], budget=["30min", "200evals"], target="cpu")
+
+    operators: Annotated[list[Name], Field(min_length=1, max_length=32, description="names, as `operators` has them")]
+    budget: Annotated[
+        list[Annotated[str, Field(pattern=r"^[0-9A-Za-z.]+$", max_length=40)]],
+        Field(min_length=1, max_length=4, description="limits: 60s, 10min, 8h (time), 500evals (kernels), 2gpuh"),
+    ]
+    target: Annotated[Literal["cpu", "cuda"], Field(description="device that kernels run on")] = "cpu"
+    dtypes: Annotated[tuple[Name, ...], Field(max_length=8, description="none: the operator's first dtype")] = ()
+    seed: Annotated[int, Field(ge=0, lt=2**31, description="a number that all that is random comes from")] = 0
+    ask_me: Annotated[bool, Field(description="whether it also asks questions that you may answer")] = True
+
+
+class OpenRun(Arguments):
+    """Open one task of a run: from then on `status`, `build`, `submit` and all other tools of a run are about it."""
+
+    model_config = example(run="last", task="softmax/fp32")
+
+    run: RunId
+    task: TaskName = ""
+
+
+class FindKernels(Arguments):
+    """Search the correct kernels of all runs by their text, operator, instruction and gain; the surest gain first."""
+
+    model_config = example(operator="softmax", instruction="shfl", least_gain=1.5, rows=5)
+
+    text: Annotated[str, Field(max_length=200, description="words of the file or of what was changed")] = ""
+    operator: TaskName = ""
+    instruction: Annotated[str, Field(max_length=80, description="word of the file, or of what its build tells")] = ""
+    least_gain: Annotated[float, Field(ge=0, le=1e9, description="speedup over the naive kernel, a ratio")] = 0.0
+    rows: Annotated[int, Field(ge=1, le=50, description="kernels at most")] = 8
+
+
+class ShowKernel(Arguments):
+    """Read a stored kernel of any run: its verdict, its file, its profile, or how it came to be."""
+
+    model_config = example(run="last", kernel="best", part="profile")
+
+    run: RunId
+    kernel: KernelName = "best"
+    task: TaskName = ""
+    part: Annotated[Literal["verdict", "file", "profile", "lineage"], Field(description="what of it")] = "verdict"
+    characters: Characters = 6_000
+
+
+class CompareKernels(Arguments):
+    """Read how two stored kernels of a run differ: source, plan, tunables, and both times of every workload in us."""
+
+    model_config = example(run="last", old="naive", new="best")
+
+    run: RunId
+    old: KernelName = "naive"
+    new: KernelName = "best"
+    task: TaskName = ""
+    characters: Characters = 6_000
+
+
+class ReadPages(Arguments):
+    """Read the manual: without a page their list, with one its text from `offset` on."""
+
+    model_config = example(page="outside", characters=3000)
+
+    page: Annotated[str, Field(pattern=r"^[a-z]*$", max_length=40, description="name of a page")] = ""
+    offset: Annotated[int, Field(ge=0, le=10**6, description="characters to leave out first")] = 0
+    characters: Characters = 4_000
+
+
+OWN: Mapping[str, type[Arguments]] = {
+    "runs": ListRuns, "operators": ListOperators, "start_run": StartRun, "open_run": OpenRun,
+    "find_kernels": FindKernels, "show_kernel": ShowKernel, "compare_kernels": CompareKernels, "pages": ReadPages,
+}  # fmt: skip
+
+
+def declared(name: str) -> Tool:
+    """Return a tool of the shelf with its schema, in which an example stands."""
+    found = tool(name, OWN)
+    return Tool(found.name, found.description, {**found.parameters, **_examples(OWN[name])})
+
+
+def _examples(kind: type[Arguments]) -> Mapping[str, Any]:
+    return {"examples": kind.model_json_schema()["examples"]}
+
+
+class Toolbox(Protocol):
+    """Tools of one task of a run: see `evo.outside.mcp_tools.Studio`."""
+
+    tools: tuple[Tool, ...]
+
+    async def use(self, name: str, arguments: Mapping[str, Any]) -> Result:
+        """Return what a tool came to."""
+        ...
+
+
+class Shelf:
+    """The tools of this module, and those of the run that is open. A use never raises for what an agent did wrong."""
+
+    def __init__(
+        self, runs: Path, opens: Callable[[Path, str], Toolbox], tools: Sequence[Tool], place: Toolbox | None = None
+    ) -> None:
+        """`runs` holds the runs; `opens` gives the place at a task of one, whose tools are `tools`; it raises
+        UserError."""
+        self._folder = runs
+        self._opens = opens
+        self._place = place
+        self.tools: tuple[Tool, ...] = (*map(declared, OWN), *tools)
+
+    async def use(self, name: str, arguments: Mapping[str, Any]) -> Result:
+        """Return what a tool came to."""
+        if name not in OWN:
+            if self._place is None and any(each.name == name for each in self.tools):
+                return Result("no run is open: use `open_run` or `start_run` first", failed=True)
+            if self._place is None:
+                return Result(f"there is no tool {name[:80]}", failed=True)
+            return await self._place.use(name, arguments)
+        try:
+            text = await asyncio.to_thread(getattr(self, f"_{name}"), parsed(name, arguments, OWN))
+        except (ArgumentError, UserError) as error:
+            return Result(bounded(" ".join(str(error).split())), failed=True)
+        return Result(bounded(text))
+
+    # --- runs and operators -----------------------------------------------------------------------------------------
+
+    def _runs(self, wanted: ListRuns) -> str:
+        rows = sorted(runs_in(self._folder), key=lambda row: str(row.get("began")), reverse=True)
+        lines = [_run_line(row) for row in rows[: wanted.rows]]
+        more = f"\n{len(rows) - len(lines)} older ones are left out." if len(rows) > len(lines) else ""
+        return "\n".join(lines) + more if lines else "There is no run yet: use `start_run`."
+
+    def _operators(self, wanted: ListOperators) -> str:
+        if wanted.operator:
+            return "\n".join(f"{row['property']}: {row['value']}" for row in one(load(_name(wanted.operator))))
+        names = of_family(wanted.family) if wanted.family else folders()
+        rows = listing(load(name) for name in names)
+        return "\n".join(f"{row['operator']} ({row['family']}; {row['targets']}): {row['formula']}" for row in rows)
+
+    def _start_run(self, wanted: StartRun) -> str:
+        parse_limits(wanted.budget)
+        words = ["run", *wanted.operators, "--target", wanted.target, "--seed", str(wanted.seed)]
+        words += [word for each in wanted.budget for word in ("--budget", each)]
+        words += [word for each in wanted.dtypes for word in ("--dtype", each)]
+        words += [*(("--llm", OUTSIDE) if wanted.ask_me else ()), "--runs", str(self._folder)]
+        begun = detach(words, self._folder)
+        ends = " or ".join(wanted.budget)
+        told = f"Run {begun.folder.name} goes on by itself (process {begun.process}) until {ends}."
+        said = (begun.folder / LOG).read_text(encoding="utf-8", errors="replace").splitlines()
+        warned = "".join(f"\nBeforehand: {line.removeprefix(SAID)}" for line in said if line.startswith(SAID))
+        return f"{told} {self._open_run(OpenRun(run=str(begun.folder)))}{warned}"
+
+    def _open_run(self, wanted: OpenRun) -> str:
+        folder = find_run(self._folder, wanted.run)
+        try:
+            self._place = self._opens(folder, wanted.task)
+        except UserError as error:
+            self._place = None
+            return f"Run {folder.name} is there, and none of its tasks is open: {error}. Use `open_run` with its task."
+        return f"Run {folder.name} is open; read `status` next."
+
+    # --- kernels ----------------------------------------------------------------------------------------------------
+
+    def _find_kernels(self, wanted: FindKernels) -> str:
+        asked = {
+            "task": wanted.operator, "text": wanted.text, "instruction": wanted.instruction, "least": wanted.least_gain,
+            "most": wanted.rows,
+        }  # fmt: skip
+        files = sorted(self._folder.glob(f"*/{DATABASE}"), key=lambda file: file.stat().st_mtime, reverse=True)
+        found: list[tuple[str, Row]] = []
+        unread = 0
+        for file in files[:MOST_RUNS]:
+            try:
+                found += [(file.parent.name, row) for row in Run(file.parent).rows("kernels.sought", **asked)]
+            except UserError:  # of another format, or damaged: the others are there
+                unread += 1
+        found.sort(key=lambda each: each[1]["stands_at"] or 0.0, reverse=True)
+        lines = "\n".join(_kernel_line(run, row) for run, row in found[: wanted.rows])
+        looked = f"{min(len(files), MOST_RUNS) - unread} runs were read"
+        return f"{untrusted(lines) if lines else 'No kernel is like that.'}\n{looked}{_unread(unread)}."
+
+    def _show_kernel(self, wanted: ShowKernel) -> str:
+        with Run(find_run(self._folder, wanted.run)) as run:
+            kernel = meant(run, wanted.kernel, wanted.task)
+            if wanted.part == "lineage":
+                steps = run.lineage(kernel.id, kernel.task, principal=True)
+                text = untrusted("\n".join(_step_line(step) for step in steps))
+            elif wanted.part == "file":
+                text = untrusted(shortened(kernel.text, wanted.characters), "cpp")
+            elif wanted.part == "profile":
+                text = profiled(kernel.profile) if kernel.profile else "It was not profiled."
+            else:
+                text = _verdict(kernel)
+        return f"Kernel {kernel.id[:SHORT]} of {kernel.task}\n{shortened(text, wanted.characters)}"
+
+    def _compare_kernels(self, wanted: CompareKernels) -> str:
+        with Run(find_run(self._folder, wanted.run)) as run:
+            old, new = (meant(run, name, wanted.task) for name in (wanted.old, wanted.new))
+        found = difference(old, new)
+        times = "\n".join(
+            f"{row['workload']}: {time_us(row['a_us'])}, {time_us(row['b_us'])}" for row in found["workloads"]
+        )
+        text = "\n".join(filter(None, (found["plan"], found["source"]))) or "Their files are the same."
+        return (
+            f"{_named(old)}; {_named(new)}. Times of each, of two measurements:\n{times}\n"
+            f"{untrusted(shortened(text, wanted.characters), 'diff')}"
+        )
+
+    # --- pages ------------------------------------------------------------------------------------------------------
+
+    def _pages(self, wanted: ReadPages) -> str:
+        pages = {file.stem: file for file in (*sorted(PAGES.glob("*.md")), SKILL)}
+        if not wanted.page:
+            texts = ((name, file.read_text(encoding="utf-8")) for name, file in pages.items())
+            return "\n".join(f"{name}: {text.partition(chr(10))[0].lstrip('# ')}" for name, text in texts)
+        if wanted.page not in pages:
+            raise UserError(unknown("page", wanted.page, pages))
+        text = pages[wanted.page].read_text(encoding="utf-8")
+        end = wanted.offset + wanted.characters
+        more = f"\n({len(text) - end} characters follow; offset {end})" if end < len(text) else ""
+        return text[wanted.offset : end] + more
+
+
+def _name(text: str) -> str:
+    """An operator of the catalog by its name; a path would load code. It raises UserError."""
+    if text not in folders():
+        raise UserError(unknown("operator", text, folders()))
+    return text
+
+
+def _run_line(row: Mapping[str, Any]) -> str:
+    if "tasks" not in row:
+        return f"{row['run']}: {row['state']}: {row['reason']}"
+    best = f"best {ratio(row['best_speedup'])} at {row['best_task']}" if row["best_speedup"] else "nothing faster yet"
+    limits = ", ".join(of_budget(kind, amount) for kind, amount in row["budget"].items())
+    return f"{row['run']}: {', '.join(row['tasks'])}; {row['state']}; {best}; budget {limits or 'none'}"
+
+
+def _kernel_line(run: str, row: Row) -> str:
+    gain = f"{ratio(row['speedup'])} [{interval(row['speedup_low'], row['speedup_high'])}]"
+    verdict = standing(row["level"], row["flagged"])
+    return f"{run} {row['task']} {row['kernel_id'][:SHORT]}: {gain} {verdict}; {row['description'][:MOST_IDEA]}"
+
+
+def _step_line(step: Ancestor) -> str:
+    gain = ratio(step.speedup) if step.speedup else step.status or "not judged"
+    return f"{step.generation}. {step.kernel_id[:SHORT]} {gain}: {step.mutator}: {step.description[:MOST_IDEA]}"
+
+
+def _named(kernel: StoredKernel) -> str:
+    found = kernel.verdict
+    if found is None or found.speedup is None:
+        return f"{kernel.id[:SHORT]} {found.status if found else 'not judged'}"
+    gain = f"{ratio(found.speedup)} [{interval(found.speedup_low, found.speedup_high)}]"
+    return f"{kernel.id[:SHORT]} {gain} {standing(found.level, found.flagged)}"
+
+
+def _verdict(kernel: StoredKernel) -> str:
+    lines = [f"{_named(kernel)}, over the naive kernel, with its 95 % interval"]
+    if kernel.verdict:
+        lines += [f"{each.workload}: {time_us(each.latency_us)}" for each in kernel.verdict.timings]
+        lines += [untrusted(kernel.verdict.message)] if kernel.verdict.message else []
+    return "\n".join(lines)
+
+
+def _unread(count: int) -> str:
+    return f", {count} could not be" if count else ""

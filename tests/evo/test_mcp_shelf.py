@@ -1,0 +1,201 @@
+"""MCP tools that need no running search: an agent finds runs, kernels and pages, and begins a run of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evo.api import Run
+from evo.outside.mcp_shelf import OWN, PAGES, Shelf
+from evo.outside.mcp_tools import of_any_run
+from evo.workbench.tools import MOST_CHARACTERS, parsed
+from mutators.bench import Result, Tool
+from operators.errors import UserError
+from tests.evo.test_cli import evo
+
+
+class Empty:
+    """A place at a task, which says what was asked of it."""
+
+    tools: tuple[Tool, ...] = ()
+
+    def __init__(self, folder: Path, task: str) -> None:
+        self.folder, self.task = folder, task
+
+    async def use(self, name: str, arguments: Mapping[str, Any]) -> Result:
+        return Result(f"{name} of {self.folder.name} {self.task}")
+
+
+def shelf(runs: Path) -> Shelf:
+    return Shelf(runs, Empty, of_any_run())
+
+
+def use(at: Shelf, name: str, **arguments: Any) -> Result:
+    return asyncio.run(at.use(name, arguments))
+
+
+def told(at: Shelf, name: str, **arguments: Any) -> str:
+    found = use(at, name, **arguments)
+    assert not found.failed, found.text
+    return found.text
+
+
+def test_every_tool_has_a_schema_with_meanings_and_an_example_that_it_takes(tmp_path: Path) -> None:
+    at = shelf(tmp_path)
+    names = [tool.name for tool in at.tools]
+    assert len(names) == len(set(names)) and set(OWN) < set(names)
+    for tool in at.tools[: len(OWN)]:
+        (example,) = tool.parameters["examples"]
+        parsed(tool.name, example, OWN)
+        assert tool.description.endswith(".") and tool.parameters["additionalProperties"] is False
+        for name, field in tool.parameters["properties"].items():
+            assert field.get("description"), f"{tool.name}.{name}"
+
+
+def test_runs_are_listed_opened_and_used(run_folder: Path) -> None:
+    at = shelf(run_folder.parent)
+    line = told(at, "runs")
+    assert run_folder.name in line and "axpb" in line and "budget" in line and "\n" not in line
+    found = use(at, "status")
+    assert found.failed and "no run is open" in found.text
+    assert "is open" in told(at, "open_run", run="last", task="axpb")
+    assert told(at, "status") == f"status of {run_folder.name} axpb"
+    assert use(at, "open_run", run="none").failed and use(at, "fly").text == f"fly of {run_folder.name} axpb"
+
+
+def test_operators_are_listed_and_one_is_told_whole(tmp_path: Path) -> None:
+    at = shelf(tmp_path)
+    lines = told(at, "operators", family="activation").splitlines()
+    assert len(lines) > 3 and all("activation" in line for line in lines)
+    whole = told(at, "operators", operator="softmax")
+    assert "name: softmax" in whole and "naive" in whole
+    found = use(at, "operators", operator="../evil")
+    assert found.failed and "evil" in found.text, "what is no name of the catalog is never loaded"
+
+
+def test_kernels_of_all_runs_are_found_by_text_operator_instruction_and_gain(run_folder: Path) -> None:
+    at = shelf(run_folder.parent)
+    every = told(at, "find_kernels", rows=50)
+    lines = [line for line in every.splitlines() if "axpb/" in line]
+    gains = [float(re.search(r": ([0-9.]+)x \[", line)[1]) for line in lines]  # type: ignore[index]
+    assert len(lines) > 1 and "1 runs were read" in every
+    assert told(at, "find_kernels", operator="axpb", rows=50) == every
+    assert "No kernel" in told(at, "find_kernels", operator="softmax")
+    assert "No kernel" in told(at, "find_kernels", text="no such words 'anywhere")
+    assert "No kernel" in told(at, "find_kernels", least_gain=1e6)
+    fast = told(at, "find_kernels", least_gain=max(gains) - 0.02, rows=50)
+    assert 0 < sum("axpb/" in line for line in fast.splitlines()) < len(lines) or min(gains) == max(gains)
+    naive = told(at, "find_kernels", text="naive.cpp as it stands")
+    assert sum("axpb/" in line for line in naive.splitlines()) == 1
+    assert "axpb/" in told(at, "find_kernels", instruction="vector_bits")
+
+
+def test_a_kernel_is_shown_in_parts_and_compared(run_folder: Path) -> None:
+    at = shelf(run_folder.parent)
+    run = {"run": run_folder.name}
+    (best,) = Run(run_folder).rows("kernels.best", task="")
+    head = f"Kernel {best['kernel_id'][:12]} of {best['task']}\n"
+    verdict = told(at, "show_kernel", **run)
+    assert verdict.startswith(head) and " us" in verdict and "95 % interval" in verdict
+    assert "```cpp untrusted" in told(at, "show_kernel", **run, kernel=best["kernel_id"][:8], part="file")
+    assert "naive" in told(at, "show_kernel", **run, part="lineage")
+    profile = told(at, "show_kernel", **run, kernel="naive", part="profile")
+    assert "Bottleneck" in profile or "not profiled" in profile
+    text = told(at, "compare_kernels", **run)
+    assert "```diff untrusted" in text and " us, " in text and "+" in text
+    assert use(at, "show_kernel", **run, kernel="ffffff0000").failed
+
+
+def test_answers_are_short_by_default_and_pages_are_read_in_pieces(run_folder: Path) -> None:
+    at = shelf(run_folder.parent)
+    names = [line.partition(":")[0] for line in told(at, "pages").splitlines()]
+    assert names == [*sorted(file.stem for file in PAGES.glob("*.md")), "skill"]
+    whole, offset = "", 0
+    while True:
+        piece = told(at, "pages", page="compare", offset=offset, characters=3000)
+        assert len(piece) < 3100
+        following = re.search(r"\n\([0-9]+ characters follow; offset ([0-9]+)\)$", piece)
+        whole += piece[: following.start()] if following else piece
+        if not following:
+            break
+        offset = int(following[1])
+    assert whole.split() == (PAGES / "compare.md").read_text().split()
+    assert use(at, "pages", page="no").failed and use(at, "pages", page="../x").failed
+    for name, arguments in (("runs", {}), ("find_kernels", {}), ("show_kernel", {"run": "last"}), ("operators", {})):
+        assert len(told(at, name, **arguments)) < MOST_CHARACTERS
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"operators": ["softmax"]}, "budget"),
+        ({"operators": ["softmax"], "budget": []}, "budget"),
+        ({"operators": ["softmax"], "budget": ["8 parsecs"]}, "budget"),
+        ({"operators": ["softmax"], "budget": ["8parsec"]}, "write a number and a unit"),
+        ({"operators": ["--llm=openai/gpt-5"], "budget": ["1evals"]}, "operators"),
+        ({"operators": ["/tmp/mine"], "budget": ["1evals"]}, "operators"),
+        ({"operators": ["nothing_like_it"], "budget": ["1evals"]}, "nothing_like_it"),
+        ({"operators": ["softmax"], "budget": ["1usd"], "ask_me": False}, "no model is asked"),
+        ({"operators": ["softmax"], "budget": ["1evals"], "models": ["openai/gpt-5"]}, "models"),
+    ],
+)
+def test_what_cannot_begin_is_one_line_and_leaves_no_run(arguments: dict[str, Any], words: str, tmp_path: Path) -> None:
+    found = use(shelf(tmp_path), "start_run", **arguments)
+    assert found.failed and words in found.text and "\n" not in found.text
+    assert not list(tmp_path.glob("*/evo.duckdb"))
+
+
+@pytest.mark.slow
+def test_an_agent_begins_a_run_that_goes_on_by_itself(tmp_path: Path) -> None:
+    at = shelf(tmp_path)
+    text = told(at, "start_run", operators=["vector_add"], budget=["2evals"], ask_me=False)
+    assert "goes on by itself" in text and "is open" in text
+    process = int(re.search(r"process ([0-9]+)", text)[1])  # type: ignore[index]
+    (folder,) = (path.parent for path in tmp_path.glob("*/evo.duckdb"))
+    assert told(at, "status") == f"status of {folder.name} "
+    try:
+        while "finished" not in told(at, "runs"):
+            time.sleep(0.5)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGTERM)
+
+
+def test_a_run_whose_task_is_not_named_is_told_and_opened_with_its_task(run_folder: Path) -> None:
+    def opens(folder: Path, task: str) -> Empty:
+        if not task:
+            raise UserError("choose one with --task: this run has a/fp32/cpu, b/fp32/cpu")
+        return Empty(folder, task)
+
+    at = Shelf(run_folder.parent, opens, of_any_run())
+    assert "none of its tasks is open" in told(at, "open_run", run="last")
+    assert use(at, "status").failed
+    told(at, "open_run", run="last", task="b")
+    assert told(at, "status").endswith(" b")
+
+
+def test_the_server_begins_without_any_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    pytest.importorskip("mcp", reason="the extra `mcp` is not installed")
+    from mcp import Client
+
+    from evo.outside.mcp_server import make_server
+
+    async def play() -> None:
+        async with Client(make_server(shelf(tmp_path))) as client:
+            listed = await client.list_tools()
+            assert {tool.name for tool in listed.tools} >= {*OWN, "submit", "build"}
+            result = await client.call_tool("runs", {})
+            assert "no run yet" in str(getattr(result.content[0], "text", ""))
+
+    asyncio.run(play())
+    code, _, said = evo(monkeypatch, capsys, "mcp", "none", "--runs", str(tmp_path))
+    assert code == 2 and "none" in said
