@@ -97,7 +97,7 @@ class Case:
         shape = ", ".join(f'"{axis.text}"' for axis in tensor.shape) or '"1"'
         buffer = f'[[buffer]]\nname = "kept"\ndtype = "{tensor.dtype}"\nshape = [{shape}]\n\n[[launch]]'
         source = source.replace("[[launch]]", buffer, 1)
-        source = re.sub(r"(args = \[.*)\]", r'\1, "kept"]', source, count=1)
+        source = re.sub(r"(args = \[[^\]]*?),?\s*\]", r'\1, "kept"]', source, count=1)
         return re.sub(r'(extern "C" void \w+\([^)]*)\)', rf"\1, {tensor.dtype}* kept)", source, count=1)
 
 
