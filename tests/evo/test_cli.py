@@ -17,7 +17,7 @@ from operators.kernel import Kernel
 
 PROGRAMS = """
     select (select count(distinct coalesce(code_digest, kernel_id)) from evaluations
-            where status <> 'duplicate') as fresh,
+            where is_verdict and status <> 'duplicate') as fresh,
            (select count(*) from evaluations where status = 'duplicate') as known
 """
 
@@ -93,7 +93,7 @@ def test_a_run_ends_in_a_summary(run_folder: Path, monkeypatch: pytest.MonkeyPat
     assert task["level"] == "confirmed"
     code, out, _ = evo(monkeypatch, capsys, "sql", str(run_folder), PROGRAMS, "--json")
     (seen,) = json.loads(out)
-    assert seen["fresh"] >= 4
+    assert seen["fresh"] >= 1  # what a busy machine leaves open is no verdict
     assert (task["candidates"], task["duplicates"]) == (seen["fresh"], seen["known"])
     code, out, _ = evo(monkeypatch, capsys, "status", str(run_folder))
     assert "axpb/fp32/cpu" in out
