@@ -323,7 +323,7 @@ def too_small(config: RunConfig, runs: Path) -> str:
     if reached >= wanted:
         return ""
     each = f" for each of {len(tasks)} tasks" if len(tasks) > 1 else ""
-    few = f"the budget suffices for about {reached / len(tasks):.2g} kernels{each}"
+    few = f"the budget suffices for {reached / len(tasks):.2g} kernels or so{each}"
     little = f"below {wanted / len(tasks):.0f} a search finds little"
     if evaluations <= in_time:
         return f"{few}, and {little}: give {wanted}evals"

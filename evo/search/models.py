@@ -100,8 +100,8 @@ class Models:
         return self.thinking & self._own.outside.waiting if self._own else set()
 
     async def withdraw(self, outdated: Tasks) -> None:
-        """End the questions of these tasks that are not taken."""
-        if self._own is None:
+        """End the questions of these tasks that are not taken, unless more is told than was read: an answer perhaps."""
+        if self._own is None or self.arrivals.there:
             return
         for task in outdated & self.outside:
             await self._own.outside.withdraw(task, WITHDRAWN)

@@ -134,7 +134,7 @@ def test_a_naive_kernel_that_fails_is_one_line_and_exit_code_1(
     code, out, err = evo(monkeypatch, capsys, "run", str(folder), *options)
     assert code == 1
     assert "axpb/fp32/cpu" in out
-    (line,) = [line for line in err.splitlines() if line.startswith("evo: ")]
+    (line,) = [line for line in err.splitlines() if line.startswith("evo: axpb")]
     assert line.startswith(f"evo: axpb/fp32/cpu: {words}, ")
     command = line.split("`")[-2]
     assert command == f"evo evaluate {folder} {naive} --dtype fp32 --workloads cpu"
@@ -272,8 +272,10 @@ def test_a_verdict_says_on_which_cores_it_was_found(run_folder: Path) -> None:
 
 
 def test_no_column_of_the_same_name_is_lost(run_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    join = "select child.status, child.number, parent.number, parent.number + 7 as number_1 from lineage as child" \
-        " join lineage as parent on parent.kernel_id = child.parent_id order by child.number"  # fmt: skip
+    join = (
+        "select child.status, child.number, parent.number, parent.number + 7 as number_1 from lineage as child"
+        " join lineage as parent on parent.kernel_id = child.parent_id where child.status <> '' order by child.number"
+    )
     rows = json.loads(evo(monkeypatch, capsys, "sql", str(run_folder), join, "--json")[1])
     assert [list(row) for row in rows] == [["status", "number", "number_2", "number_1"]] * len(rows)
     assert rows and all(row["number_1"] == row["number_2"] + 7 and row["number"] > row["number_2"] for row in rows)

@@ -165,7 +165,10 @@ def test_a_kill_loses_nothing_that_was_told(tmp_path: Path) -> None:
                 process = subprocess.Popen(command, cwd=ROOT)
     assert process.wait() == 0 and kills
     spent = model_costs(Run(folder))
-    assert spent and spent.calls == told - len(rows(folder, "from questions"))
+    # One that was withdrawn between the look at it and its answer is refused, and the event says so.
+    refused = rows(folder, "select distinct detail_json from events where kind = 'not_taken'")
+    assert all("withdrawn" in row["detail_json"] for row in refused)
+    assert spent and spent.calls == told - len(refused) - len(rows(folder, "from questions"))
     assert spent.tokens_in == spent.calls * USAGE["prompt_tokens"] and not spent.lost_tokens
     unspoilt(folder)
 
@@ -526,7 +529,7 @@ def test_ask_and_tell_on_the_command_line(
     (tmp_path / "answer.md").write_text("I have no idea.")
     to = ("--to", asked[0]["custom_id"][:10], "--author", "eve")
     code, shown, said = evo(monkeypatch, capsys, "tell", str(folder), str(tmp_path / "answer.md"), *to)
-    assert code == 0 and "1 answers, 0 kernels" in shown and "take them in with: evo resume" in said
+    assert code == 0 and "1 answer, 0 kernels" in shown and "take them in with: evo resume" in said
     (tmp_path / "kernel.cpp").write_text(GUEST.format(4))
     (tmp_path / "answers.jsonl").write_text('{"custom_id": "x", "content": "y"}\n\n')
     files = (str(tmp_path / "kernel.cpp"), str(tmp_path / "answers.jsonl"))
