@@ -200,7 +200,7 @@ def test_a_disk_that_takes_no_configuration_leaves_no_run(
         return write(path, *arguments, **options)
 
     monkeypatch.setattr(Path, "write_text", fail)
-    one_line(command("run", str(operator), "--budget", "6evals"), 1, "No space left on device", "nothing was begun")
+    one_line(command("run", str(operator), "--budget", "9evals"), 1, "No space left on device", "nothing was begun")
     assert list((tmp_path / "runs").iterdir()) == []
 
 

@@ -141,7 +141,7 @@ def test_runs_and_kernels_have_short_words(
 
 def test_a_real_run_tells_islands_workers_and_facts_of_the_build(run_folder: Path) -> None:
     found = Run(run_folder)
-    rows = found.sql("select island, worker, number from lineage").to_pylist()
+    rows = found.sql("select island, worker, number from lineage where status <> ''").to_pylist()
     assert all(row["island"] == row["number"] % 2 and row["worker"] for row in rows)
     known = set(found.sql("select * exclude (task, kernel_id, evaluation_id) from facts").column_names)
     for row in found.sql("select * from facts").to_pylist():
