@@ -36,7 +36,9 @@ def test_a_budget_that_is_large_enough_or_has_no_such_limit_says_nothing(tmp_pat
 def test_too_few_evaluations_are_said_with_the_number_that_would_do(tmp_path: Path) -> None:
     made = config(operators=["softmax", "relu"], budget={"evaluations": 6})
     told = too_small(made, tmp_path)
-    assert "for 3 kernels or so for each of 2 tasks" in told and f"give {needed(made)}evals" in told and "\n" not in told
+    assert (
+        "for 3 kernels or so for each of 2 tasks" in told and f"give {needed(made)}evals" in told and "\n" not in told
+    )
 
 
 def test_without_earlier_runs_the_sizes_of_operators_tell_and_larger_ones_take_longer(tmp_path: Path) -> None:
