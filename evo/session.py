@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
@@ -148,6 +149,7 @@ def _lasting(folder: Path, session: Session, first: Callable[[], str], again: Ca
     with _explained(folder):
         while True:
             told = _told(folder)
+            _signals_interrupt()
             try:
                 return search()
             except ClusterLost as error:
@@ -156,6 +158,14 @@ def _lasting(folder: Path, session: Session, first: Callable[[], str], again: Ca
                     raise
                 print(f"evo: {error}; the search goes on with another cluster", file=sys.stderr)
                 search = partial(again if began(folder) else lambda _: first(), replace(session, began=time.time()))
+
+
+def _signals_interrupt() -> None:
+    """Let all that ends a session raise KeyboardInterrupt, as Ctrl-C does, while no search hears of it: when a cluster
+    begins, or is given back."""
+    if threading.current_thread() is threading.main_thread():
+        for number in ENDING:
+            signal.signal(number, signal.default_int_handler)
 
 
 def _told(folder: Path) -> int:

@@ -7,6 +7,7 @@ import os
 import re
 import resource
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -283,6 +284,34 @@ def test_a_cluster_of_its_own_that_is_lost_is_replaced_and_the_search_goes_on(
     (folder,) = (tmp_path / "runs").iterdir()
     (row,) = query(folder, "select count(*) as n from events where kind = 'session'").to_pylist()
     assert row["n"] == 3 and told(folder) >= 12
+
+
+@pytest.mark.parametrize("number", session.ENDING)
+def test_a_signal_while_another_cluster_begins_ends_a_session_in_good_order(
+    number: signal.Signals, command: Evo, operator: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[str] = []
+
+    @contextmanager
+    def slow(ray: str) -> Iterator[session.LocalBackend]:
+        begun.append(ray)
+        if len(begun) > 1:
+            os.kill(os.getpid(), number)
+        yield session.LocalBackend()
+
+    async def lose(_: Search) -> str:
+        raise ClusterLost("Ray's gcs_server has ended")
+
+    before = [signal.getsignal(each) for each in session.ENDING]
+    monkeypatch.setattr(session, "backend_of", slow)
+    monkeypatch.setattr(Search, "run", lose)
+    try:
+        code, _, err = command("run", str(operator), "--ray", "--budget", "12evals")
+    finally:
+        for each, handler in zip(session.ENDING, before, strict=True):
+            signal.signal(each, handler)
+    assert code == 130 and "Traceback" not in err, err
+    assert len(begun) == 2
 
 
 @pytest.mark.slow
