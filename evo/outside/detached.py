@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -61,6 +62,8 @@ def detach(words: Sequence[str], runs: Path, resumed: Path | None = None) -> Det
             said = _BEGUN.sub("", said)
             raise UserError(" ".join(said.split()).removeprefix("evo: ") or f"it ended with {process.returncode}")
         time.sleep(LOOK_EVERY_S)
+    # Whoever lives longer than the search, as a server does, takes note of its end.
+    threading.Thread(target=process.wait, daemon=True).start()
     log.replace(folder / LOG)
     return Detached(folder, process.pid)
 

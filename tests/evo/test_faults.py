@@ -394,7 +394,7 @@ def test_last_is_the_search_that_began_last(
 
     with monkeypatch.context() as patch:
         patch.setattr(Search, "_restore", fail)
-        one_line(command("run", str(operator), "--budget", "3evals"), 2, "no key")
+        one_line(command("run", str(operator), "--budget", "9evals"), 2, "no key")
     assert [path.name for path in run.parent.iterdir()] == [run.name]
     assert command("replay", "last")[0] == 0
     assert command("status")[1].strip().endswith(f"run {run}")
