@@ -76,9 +76,9 @@ class Tab:
         return answer["result"].get("value")
 
     def until(self, condition: str) -> None:
-        """Wait until it holds, for half a minute at most."""
+        """Wait until it holds, for two minutes at most."""
         held = self.run(
-            "new Promise((done) => { const end = performance.now() + 30000; const look = () => "
+            "new Promise((done) => { const end = performance.now() + 120000; const look = () => "
             f"({condition}) ? done(true) : performance.now() > end ? done(false) : setTimeout(look, 20); look(); }})"
         )
         assert held, condition
