@@ -214,8 +214,7 @@ class _Judge:
                 return {}, f"{current.file} is wrong in this run"
             raise _Stays(f"{current.file} has no time in this run: it is {status} there")
         assert best.verdict
-        new, before = _ratio(best.verdict), _ratio(old)
-        gain = LogRatio(new.value - before.value, math.hypot(new.se, before.se))
+        gain = _over(_ratio(best.verdict), _ratio(old))
         if gain.value - Z95 * gain.se <= 0.0:
             raise _Stays(f"the best is {_said(gain)} of {current.file} ({old.level}), which is not faster beyond doubt")
         ours, theirs = (self._beside_naive(operator, task, kernel) for kernel in (best.id, standing_id))
@@ -232,11 +231,7 @@ class _Judge:
     def _check_nowhere_slower(self, best: Mapping[str, LogRatio], other: Mapping[str, LogRatio], name: str) -> None:
         """Let the champion stay where the best is slower than another kernel on a workload, by more than MOST_SLOWER
         beyond doubt; both are told by how they fared beside the naive kernel."""
-        gains = {
-            workload: LogRatio(mine.value - other[workload].value, math.hypot(mine.se, other[workload].se))
-            for workload, mine in best.items()
-            if workload in other
-        }
+        gains = {workload: _over(mine, other[workload]) for workload, mine in best.items() if workload in other}
         slower = {w: gain for w, gain in gains.items() if gain.value + Z95 * gain.se < -MOST_SLOWER}
         if slower:
             worst = min(slower, key=lambda workload: slower[workload].value)
@@ -302,6 +297,11 @@ def _measured(verdict: Verdict) -> dict[str, Any]:
 def _ratio(verdict: Verdict) -> LogRatio:
     assert verdict.log_speedup is not None
     return LogRatio(verdict.log_speedup, verdict.log_speedup_se or 0.0)
+
+
+def _over(ratio: LogRatio, other: LogRatio) -> LogRatio:
+    """The ratio of two kernels that were compared with the same one."""
+    return LogRatio(ratio.value - other.value, math.hypot(ratio.se, other.se))
 
 
 def _interval(ratio: LogRatio) -> tuple[float, float]:
