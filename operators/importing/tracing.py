@@ -35,7 +35,7 @@ from operators.importing.graph import Graph, checked, evaluate
 from operators.importing.problems import Problem, problem_of
 from operators.importing.recorded import Recorded, recorded
 from operators.importing.running import running
-from operators.importing.symbols import plain, value_of
+from operators.importing.symbols import at, plain, value_of
 
 LOOK_S = 500
 """Seconds that a whole look may compute."""
@@ -43,6 +43,8 @@ TRACE_S = 20
 """Seconds that one attempt with symbols may take; after it fewer sizes are symbols."""
 MOST_ELEMENTS = 3_000_000
 """Elements of all values of a computation that is tried for real."""
+MOST_WORK = 100_000_000
+"""Operations at a hidden shape: plain loops take tenths of a second for them."""
 MOST_SMALL = 1 << 29
 """Elements of all values in the workload set `small`: 4 GiB in fp64."""
 REAL_S = 20
@@ -361,16 +363,16 @@ class Trials:
 
     def __init__(self, problem: Problem, made: Recorded, symbolic: Symbolic, graph: Graph) -> None:
         self.problem, self.made, self.symbolic, self.graph = problem, made, symbolic, graph
-        self.guards = symbolic.guards()
+        self.guards, self.used = symbolic.guards(), symbolic.used()
         self.shown: dict[str, tuple[str, float, float, str]] = {}
         self.differences: list[str] = []
         self.constant: list[bool] = []
         self.base = {made.dims[name]: problem.sizes[name] for name in made.dims}
-        self.least = MOST_ELEMENTS
+        self.least, self.most_work = float(MOST_ELEMENTS), float(MOST_WORK)
 
     def values(self, dims: Mapping[str, int]) -> dict[Any, int]:
         """Sizes by symbol; one that no tensor comes from keeps the source's."""
-        used, own = self.symbolic.used(), self.problem.sizes
+        used, own = self.used, self.problem.sizes
         return {s: dims[self.made.dims[n]] if n in self.made.dims else own[n] for s, n in used.items()}
 
     def sizes(self, dims: Mapping[str, int]) -> dict[str, int]:
@@ -382,22 +384,22 @@ class Trials:
             sizes[name] = int(expr.subs(values))
         return sizes
 
-    def allows(self, dims: Mapping[str, int], most: float = 0) -> bool:
+    def allows(self, dims: Mapping[str, int], *, large: bool = False) -> bool:
         """Whether the guards hold there, and it is not too large to be tried."""
-        values = self.values(dims)
+        values, known = self.values(dims), dict[Any, Any]()
         try:
-            if not all(bool(guard.subs(values)) for guard in self.guards):
+            if not all(bool(at(guard, values, known)) for guard in self.guards):
                 return False
-            if any(int(sympy.sympify(size).subs(values)) < 1 for size in self.made.sizes):
+            if any(int(at(size, values, known)) < 1 for size in self.made.sizes):
                 return False
-            return self.elements(dims) <= (most or self.least)
+            return large or (self.elements(dims) <= self.least and self.work(dims) <= self.most_work)
         except (TypeError, ValueError, ZeroDivisionError):
             return False
 
     def elements(self, dims: Mapping[str, int]) -> int:
         """Elements of all values."""
-        values = self.values(dims)
-        return sum(int(sympy.sympify(count).subs(values)) for count in self.made.counts)
+        values, known = self.values(dims), dict[Any, Any]()
+        return sum(int(at(count, values, known)) for count in self.made.counts)
 
     def passes(self, dims: Mapping[str, int]) -> bool:
         """Whether source and graph agree there; what its tensors look like is kept."""
@@ -462,10 +464,12 @@ class Trials:
     def _raise_limit(self) -> None:
         """A problem whose constants are large cannot be tried small."""
         try:
-            least = self.elements(dict.fromkeys(self.base, 1))
+            ones = dict.fromkeys(self.base, 1)
+            least, work = self.elements(ones), self.work(ones)
         except (TypeError, ValueError, ZeroDivisionError):  # half of one is no size
             return
         self.least = max(self.least, min(3 * least, 400_000_000))
+        self.most_work = max(self.most_work, 3 * work)
 
     def smaller(self) -> dict[str, int] | None:
         """Sizes like the problem's own that a CPU computes in little time."""
@@ -483,7 +487,7 @@ class Trials:
             yield dims
             order = sorted((dim for dim in dims if dims[dim] > 1), key=lambda dim: -dims[dim])
             lower = (dims | {dim: max(1, dims[dim] // 2)} for dim in order)
-            found = next((each for each in lower if self.allows(each, math.inf)), None)
+            found = next((each for each in lower if self.allows(each, large=True)), None)
             if found is None:
                 return
             dims = found
@@ -527,8 +531,8 @@ class Trials:
 
     def work(self, dims: Mapping[str, int]) -> float:
         """Operations of a plain algorithm."""
-        values = self.values(dims)
-        return float(sum(int(sympy.sympify(count).subs(values)) for count in self.made.flops))
+        values, known = self.values(dims), dict[Any, Any]()
+        return float(sum(int(at(count, values, known)) for count in self.made.flops))
 
 
 def close(mine: torch.Tensor, theirs: torch.Tensor) -> bool:
