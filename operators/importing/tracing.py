@@ -13,7 +13,7 @@ import random
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,8 @@ MOST_ELEMENTS = 3_000_000
 """Elements of all values of a computation that is tried for real."""
 MOST_WORK = 100_000_000
 """Operations at a hidden shape: plain loops take tenths of a second for them."""
+MOST_TRIED = 16
+"""Inputs that are tried one by one."""
 MOST_SMALL = 1 << 29
 """Elements of all values in the workload set `small`: 4 GiB in fp64."""
 REAL_S = 20
@@ -529,6 +531,21 @@ class Trials:
                 return scale
         raise Failed("its results do not depend on its inputs, so that every wrong kernel would pass: it is no task")
 
+    def fragile(self, dims: Mapping[str, int]) -> set[str]:
+        """The inputs in which no zero may be, as results are not finite where one is."""
+        with foreign(REAL_S), torch.no_grad():
+            leaves, tensors, _ = real(self.problem, self.sizes(dims), 0)
+            values, env = self.made.values(leaves, tensors), self.made.environment(dims)
+            floating = [name for name, value in values.items() if value.is_floating_point()]
+
+            def finite(strewn: Sequence[str]) -> bool:
+                drawn = {n: v * (torch.rand(v.shape) < 0.8) if n in strewn else v for n, v in values.items()}
+                return all(bool(y.isfinite().all()) for y in evaluate(self.graph, drawn, env).values())
+
+            if finite(floating) or not finite([]):
+                return set()
+            return {name for name in floating if len(floating) > MOST_TRIED or not finite([name])}
+
     def work(self, dims: Mapping[str, int]) -> float:
         """Operations of a plain algorithm."""
         values, known = self.values(dims), dict[Any, Any]()
@@ -577,6 +594,11 @@ def look(problem: Problem) -> dict[str, Any]:
         made.notes.append(
             f"the source's own inputs all give one result: numbers are drawn from normal(0, {scale:g}) here"
         )
+    fragile = trials.fragile(cpu or hidden[-1]["dims"])
+    for each in described:
+        if each["name"] in fragile and each["role"] == "in":
+            each["specials"] = []
+            made.notes.append(f"`{each['name']}` holds no zeros, with which results are not finite")
     return {
         "graph": made.graph,
         "derived": made.derived,

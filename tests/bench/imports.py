@@ -155,18 +155,17 @@ class Bench:
 
     def rows(self, waiting: list[str]) -> Iterator[Row]:
         """The rows of these problems, each when it is known; none of those that the end of the time cut off."""
-        waiting = list(waiting)
-        number = 0
-        while waiting or self.running:
-            while waiting and len(self.running) < self.given.jobs and time.monotonic() < self.until:
-                number += 1
-                self._begin(number, waiting.pop(0))
-            if time.monotonic() >= self.until:
-                for each in list(self.running):
-                    self._end(each)
-                return
-            yield from self._known()
-            time.sleep(0.1)
+        begun = 0
+        try:
+            while (begun < len(waiting) or self.running) and time.monotonic() < self.until:
+                while begun < len(waiting) and len(self.running) < self.given.jobs:
+                    self._begin(begun, waiting[begun])
+                    begun += 1
+                yield from self._known()
+                time.sleep(0.1)
+        finally:
+            for each in list(self.running):
+                self._end(each)
 
     def _begin(self, number: int, problem: str) -> None:
         row = Row(named(problem), self.given.until, self.given.target, reason="its import came to no end")
@@ -238,6 +237,7 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="leave out only those that --lines holds without a fault")
     parser.add_argument("--folders", type=Path, help="keep the operators here")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("it was ended from outside"))
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"
     text = given.lines.read_text(encoding="utf-8") if given.lines and given.lines.exists() else ""
