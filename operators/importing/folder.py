@@ -82,7 +82,7 @@ def write(source: Source, found: Mapping[str, Any], folder: Path, name: str) -> 
         _put(folder / file, made.source)
         missing += [f"{file}: {line}" for line in made.missing]
         terms = made.terms if len(made.terms) <= MOST_COST else terms
-    _put(folder / "operator.toml", "\n".join(_toml(source, found | {"terms": terms}, name, dims)) + "\n")
+    _put(folder / "operator.toml", "\n".join(_toml(source, {**found, "terms": terms}, name, dims)) + "\n")
     (folder / ORIGIN).mkdir()
     for file, text in source.files.items():
         _put(folder / ORIGIN / file, text)
@@ -161,7 +161,7 @@ def _toml(source: Source, found: Mapping[str, Any], name: str, dims: Mapping[str
         yield from (f"{key} = {text(value)}" for key, value in found["derived"].items())
     for tensor in found["inputs"]:
         yield "\n[[tensor]]"
-        for key in ("name", "role", "dtype", "shape", "distribution", "pattern", "specials"):
+        for key in ("name", "role", "dtype", "shape", "distribution", "pattern", "bounded", "specials"):
             if key in tensor:
                 yield f"{key} = {text(tensor[key])}"
     published = [each for each in found["workloads"] if each] or [dict(dims)]

@@ -10,6 +10,7 @@ import inspect
 import json
 import math
 import random
+import re
 import signal
 import sys
 import warnings
@@ -45,6 +46,8 @@ MOST_ELEMENTS = 3_000_000
 """Elements of all values of a computation that is tried for real."""
 MOST_WORK = 100_000_000
 """Operations at a hidden shape: plain loops take tenths of a second for them."""
+LARGE = 2.0**45
+"""Factor by which inputs of a verdict are larger than those of the source at most."""
 MOST_TRIED = 16
 """Inputs that are tried one by one."""
 MOST_SMALL = 1 << 29
@@ -531,20 +534,21 @@ class Trials:
                 return scale
         raise Failed("its results do not depend on its inputs, so that every wrong kernel would pass: it is no task")
 
-    def fragile(self, dims: Mapping[str, int]) -> set[str]:
-        """The inputs in which no zero may be, as results are not finite where one is."""
+    def fragile(self, dims: Mapping[str, int], change: Callable[[torch.Tensor], torch.Tensor]) -> set[str]:
+        """The inputs that may not be changed so, as results are not finite then."""
         with foreign(REAL_S), torch.no_grad():
             leaves, tensors, _ = real(self.problem, self.sizes(dims), 0)
             values, env = self.made.values(leaves, tensors), self.made.environment(dims)
             floating = [name for name, value in values.items() if value.is_floating_point()]
 
-            def finite(strewn: Sequence[str]) -> bool:
-                drawn = {n: v * (torch.rand(v.shape) < 0.8) if n in strewn else v for n, v in values.items()}
+            def finite(names: Sequence[str]) -> bool:
+                drawn = {name: change(v.double()) if name in names else v for name, v in values.items()}
                 return all(bool(y.isfinite().all()) for y in evaluate(self.graph, drawn, env).values())
 
             if finite(floating) or not finite([]):
                 return set()
-            return {name for name in floating if len(floating) > MOST_TRIED or not finite([name])}
+            one_by_one = floating if len(floating) <= MOST_TRIED else []
+            return {name for name in one_by_one if not finite([name])} or set(floating)
 
     def work(self, dims: Mapping[str, int]) -> float:
         """Operations of a plain algorithm."""
@@ -594,11 +598,7 @@ def look(problem: Problem) -> dict[str, Any]:
         made.notes.append(
             f"the source's own inputs all give one result: numbers are drawn from normal(0, {scale:g}) here"
         )
-    fragile = trials.fragile(cpu or hidden[-1]["dims"])
-    for each in described:
-        if each["name"] in fragile and each["role"] == "in":
-            each["specials"] = []
-            made.notes.append(f"`{each['name']}` holds no zeros, with which results are not finite")
+    drawn_otherwise(made, trials, [each for each in described if each["role"] == "in"], cpu or hidden[-1]["dims"])
     return {
         "graph": made.graph,
         "derived": made.derived,
@@ -616,6 +616,22 @@ def look(problem: Problem) -> dict[str, Any]:
         "notes": [*made.notes, *problem.notes],
         "differences": trials.differences[:3],
     }
+
+
+def drawn_otherwise(made: Recorded, trials: Trials, inputs: list[dict[str, Any]], dims: Mapping[str, int]) -> None:
+    """Keep zeros and large numbers from the inputs with which results are not finite where they are drawn."""
+    zeros = trials.fragile(dims, lambda x: x * (torch.rand(x.shape) < 0.8))
+    large = trials.fragile(dims, lambda x: x * LARGE)
+    for each in inputs:
+        if each["name"] in large:
+            each["bounded"] = True
+            made.notes.append(f"`{each['name']}` keeps to its range, beyond which results are not finite")
+        if each["name"] in zeros:
+            each["specials"] = []
+            made.notes.append(f"`{each['name']}` holds no zeros, with which results are not finite")
+            above = re.fullmatch(r"uniform\(0, (.+)\)", each.get("distribution", ""))
+            if above:
+                each["distribution"] = f"uniform({float(above[1]) / 64:.6g}, {above[1]})"
 
 
 def written(made: Recorded, counts: list[Any], trials: Trials) -> list[str]:
