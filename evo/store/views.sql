@@ -125,6 +125,31 @@ WITH RECURSIVE found (task, kernel_id) AS (
 )
 SELECT l.* FROM lineage AS l JOIN found USING (task, kernel_id);
 
+CREATE VIEW migrants AS
+WITH made AS (
+    SELECT task, island, number, kernel_id, unnest(parents) AS parent_id
+    FROM individuals
+    WHERE source_task IS NULL AND island IS NOT NULL
+),
+children AS (
+    SELECT m.rowid AS place, made.kernel_id, v.stands_at
+    FROM migrations AS m
+    JOIN made ON made.task = m.task AND made.parent_id = m.kernel_id AND made.island = m.island AND made.number >= m.number
+    LEFT JOIN verdicts AS v ON v.task = made.task AND v.kernel_id = made.kernel_id
+)
+SELECT
+    m.task, m.number, m.created_at, epoch(m.created_at) - epoch((SELECT min(created_at) FROM runs)) AS elapsed_s,
+    m.kernel_id, m.source_island, m.island, m.kind, m.outcome, any_value(own.stands_at) AS stands_at,
+    count(o.kernel_id) AS children,
+    count(*) FILTER (o.stands_at > own.stands_at) AS improved,
+    arg_max(o.kernel_id, o.stands_at) AS best_child, max(o.stands_at) AS best_child_stands_at
+FROM (SELECT *, rowid AS place FROM migrations) AS m
+LEFT JOIN children AS o USING (place)
+LEFT JOIN verdicts AS own ON own.task = m.task AND own.kernel_id = m.kernel_id
+GROUP BY m.place, m.task, m.number, m.created_at, m.kernel_id, m.source_island, m.island, m.kind, m.outcome
+ORDER BY m.place;
+COMMENT ON VIEW migrants IS 'Every migration (who, from where to where, when) with what came of it: children that were made of the kernel on the island that it came to, from then on.';
+
 CREATE VIEW elites AS
 WITH fastest AS NOT MATERIALIZED (
     SELECT task, cell, max(stands_at) AS stands_at

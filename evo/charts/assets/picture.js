@@ -41,6 +41,7 @@ const pictures = (() => {
       kernel: each.id, task: each.task, "made by": each.mutator, model: each.model === "none" ? "" : each.model,
       change: each.change, verdict: each.verdict, certain: times(each.certain), estimate: interval,
       generation: each.generation, after: span(each.elapsed), place: each.island, cell: each.cell,
+      [each.kind ?? ""]: each.kind ? `from ${each.from} to ${each.to}, after ${span(each.moved_after)}` : "",
       "judged on": each.worker === "none" ? "" : each.worker,
     };
     const shown = Object.entries(lines).filter(([, value]) => value !== "" && value !== null);
