@@ -306,8 +306,12 @@ SELECT
     sum(propose_s) AS propose_s,
     sum(evaluate_s) AS evaluate_s,
     coalesce(sum(cost_usd), 0) AS cost_usd
-FROM (SELECT *, unnest(['mutator', 'model']) AS kind, unnest([mutator, model]) AS name FROM offspring)
-WHERE name IS NOT NULL
+-- Two parts, so that who asks for models alone pays for their children alone.
+FROM (
+    SELECT *, 'mutator' AS kind, mutator AS name FROM offspring WHERE mutator IS NOT NULL
+    UNION ALL
+    SELECT *, 'model' AS kind, model AS name FROM offspring WHERE model IS NOT NULL
+)
 GROUP BY task, kind, name;
 COMMENT ON VIEW gains IS 'Per task and mutator, and per task and model (kind): proposals, failures (no child), kernels new to the task, of those duplicates of known programs, correct ones, and improved ones (certainly faster than every parent, or correct where none was); gains over the fastest parent, in ln, with standard errors: the mean, and the one whose lower end is highest; seconds of proposing and of evaluating.';
 
