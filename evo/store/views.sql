@@ -336,6 +336,33 @@ FROM (
 );
 COMMENT ON VIEW raised IS 'Per request how far it moved what the best of its task certainly has over the naive kernel (stands_at), ln, in the order in which requests were told, with the verdicts that count now.';
 
+CREATE VIEW stretches AS
+WITH spans AS (
+    SELECT
+        worker, created_at AS ended,
+        created_at - to_microseconds(
+            (1e3 * (coalesce(build_ms, 0) + coalesce(verify_ms, 0) + coalesce(time_ms, 0) + coalesce(confirm_ms, 0)))::BIGINT
+        ) AS began
+    FROM evaluations
+    WHERE worker IS NOT NULL
+),
+marked AS (
+    SELECT *, began > max(ended) OVER (
+        PARTITION BY worker ORDER BY began, ended ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    ) AS after_a_pause
+    FROM spans
+),
+numbered AS (
+    SELECT *, count(*) FILTER (after_a_pause) OVER (PARTITION BY worker ORDER BY began, ended ROWS UNBOUNDED PRECEDING) AS stretch
+    FROM marked
+)
+SELECT
+    worker, min(began) AS began, max(ended) AS ended, epoch(max(ended)) - epoch(min(began)) AS busy_s, count(*) AS verdicts
+FROM numbered
+GROUP BY worker, stretch
+ORDER BY worker, began;
+COMMENT ON VIEW stretches IS 'Per worker the stretches of time in which it built, checked or timed a kernel. Verdicts overlap on a worker: what their stages took adds up to more.';
+
 CREATE VIEW sessions AS
 WITH marks AS (
     SELECT
