@@ -100,22 +100,23 @@ def individuals_picture(
     total = rows[0]["individuals"] if rows else 0
     return Interactive(
         "Every individual", f"{len(points):,} of {total:,} individuals by generation and certain speedup.",
-        _spec(points, steps, moves, link, total), _said(len(points), total, link, carded),
+        _spec(points, steps, moves, link, total), _said(len(points), total, bool(moves), link, carded),
     )  # fmt: skip
 
 
-def _said(drawn: int, total: int, link: str, carded: frozenset[tuple[str, str]] | None) -> str:
+def _said(drawn: int, total: int, has_moves: bool, link: str, carded: frozenset[tuple[str, str]] | None) -> str:
     served = bool(link) and carded is None
     left_out = (
         f"{drawn:,} of {total:,} individuals are drawn: the best kernels with what they come from, the best of each "
         f"cell, and of the others an even part of each task and verdict{'; Kernels lists all' if served else ''}. "
         if drawn < total else f"All {total:,} individuals are drawn. "
     )  # fmt: skip
+    moves = "Arrows, where migrations are shown, stand when another island took a kernel over. " if has_moves else ""
     cards = "Press one for all about it" + (", where this file has that. " if carded is not None else ". ")
     return (
         f"{left_out}A kernel stands at the speedup that it certainly has: its confirmed one, or of one that is not "
         "confirmed the lower end of its 95 % interval; bars and rings beside the paths of the best kernels are "
-        f"estimates with their intervals. {cards if link else ''}Shift and the wheel zooms, shift and a drag moves, a "
+        f"estimates with their intervals. {moves}{cards if link else ''}Shift and the wheel zooms, shift and a drag moves, a "
         "double click shows all again."
     )
 
