@@ -327,6 +327,24 @@ def test_in_a_browser_the_picture_keeps_up_and_keeps_its_filters(live: Live, tmp
 
 @pytest.mark.slow
 @pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium here")
+def test_in_a_browser_a_picture_that_is_drawn_moves_nothing_below_it(live: Live, tmp_path: Path) -> None:
+    with tab(tmp_path) as page:
+        page.show(1280, 700)
+        page.go(f"http://127.0.0.1:{live.served.port}/")
+        page.until(PICTURE)
+        heights = page.run(
+            "new Promise((done) => { document.documentElement.style.overflowAnchor = 'none';"  # no help by the browser
+            f"const [figure, place] = [{PICTURE}, document.querySelector('section[aria-labelledby=progress]')];"
+            "place.scrollIntoView(); const [was, height] = [place.getBoundingClientRect().top, figure.offsetHeight];"
+            "const look = () => figure.view ? done([height, figure.offsetHeight, was,"
+            "place.getBoundingClientRect().top]) : setTimeout(look, 1); figure.view ? done(null) : look(); })"
+        )
+        assert heights, "it was drawn before"
+        assert abs(heights[3] - heights[2]) <= 1, heights
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium here")
 def test_in_a_browser_the_page_keeps_up_and_the_reader_keeps_the_place(live: Live, tmp_path: Path) -> None:
     with tab(tmp_path) as page:
         page.show(1280, 700)
