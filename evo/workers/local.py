@@ -21,9 +21,8 @@ from evo.workers.worker import Answer, Message, WorkerSpec
 
 def fresh_python(entry: str, *arguments: str) -> list[str]:
     """The command that runs the statement `entry`, which finds the arguments in `sys.argv`."""
-    # -P: what is called `types.py` in the current folder is no module of ours. Without `__file__` DuckDB takes the
-    # process for one with a person before it, and draws how far its queries are on the standard output.
-    return [sys.executable, "-P", "-c", f"__file__ = ''; {entry}", *arguments]
+    # -P: what is called `types.py` in the current folder is no module of ours.
+    return [sys.executable, "-P", "-c", entry, *arguments]
 
 
 def fresh_environment(given: Mapping[str, str]) -> dict[str, str]:
