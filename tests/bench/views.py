@@ -242,7 +242,9 @@ def make(folder: Path, individuals: int) -> dict[str, float]:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / FILE
     config = RunConfig(operators=["softmax", "gelu"], dtypes=["fp32", "fp64"], budget={"evaluations": 1}).resolved()
-    with duckdb.connect(str(path), config={"storage_compatibility_version": STORAGE_VERSION, "memory_limit": "6GB"}) as connection:
+    with duckdb.connect(
+        str(path), config={"storage_compatibility_version": STORAGE_VERSION, "memory_limit": "6GB"}
+    ) as connection:
         begin = time.monotonic()
         schema.make(connection)
         connection.execute(HISTORY.format(individuals=individuals))
