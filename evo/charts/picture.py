@@ -92,7 +92,8 @@ def individuals_picture(
     moves = [
         {
             **known[key], "from": f"island {move['source_island']}", "to": f"island {move['island']}",
-            "kind": move["kind"], "moved": _rounded(move["elapsed_s"] / seconds, 6), "moved_until": move["place"], "moved_after": _rounded(move["elapsed_s"], 6),
+            "kind": move["kind"], "moved": _rounded(move["elapsed_s"] / seconds, 6), "moved_until": move["place"],
+            "moved_after": _rounded(move["elapsed_s"], 6),
         }
         for move in migrations
         if (key := (move["task"], move["kernel_id"])) in known
@@ -116,8 +117,8 @@ def _said(drawn: int, total: int, has_moves: bool, link: str, carded: frozenset[
     return (
         f"{left_out}A kernel stands at the speedup that it certainly has: its confirmed one, or of one that is not "
         "confirmed the lower end of its 95 % interval; bars and rings beside the paths of the best kernels are "
-        f"estimates with their intervals. {moves}{cards if link else ''}Shift and the wheel zooms, shift and a drag moves, a "
-        "double click shows all again."
+        f"estimates with their intervals. {moves}{cards if link else ''}Shift and the wheel zooms, shift and "
+        "a drag moves, a double click shows all again."
     )
 
 
