@@ -379,7 +379,7 @@ class _ToolAnswers:
 COMPARED = {
     "request": "replay.request", "individual": "replay.individual", "proposal": "replay.proposals",
     "verdict": "replay.verdict", "individual of the lineage": "replay.lineage", "answer": "replay.answer",
-    "use of a tool": "replay.use",
+    "use of a tool": "replay.use", "migration": "replay.migration",
 }  # fmt: skip
 """Queries of which two equal runs give the same rows, by the word for one row.
 

@@ -149,7 +149,12 @@ def ask_rows(requests: Sequence[Request], *, seq: int, wanted: int, at: float) -
         for request in requests
         for place, parent in enumerate(request.parents)
     ]
-    return {"asks": asks, "parents": parents}
+    migrations = [
+        {"task": str(request.task), "number": request.number, "created_at": moment(at)} | vars(migration)
+        for request in requests
+        for migration in request.migrations
+    ]
+    return {"asks": asks, "parents": parents, "migrations": migrations}
 
 
 def request_from(row: Mapping[str, Any]) -> Request:

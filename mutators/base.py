@@ -42,6 +42,20 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True)
+class Migration:
+    """An island's offer of a kernel to another one."""
+
+    kernel_id: str
+    source_island: int
+    island: int
+    """The island that it was offered to."""
+    kind: str
+    """`migration`, which happens by turns, or `restart`: the island was emptied and begins with this kernel."""
+    outcome: str
+    """`new`, `improved` or `rejected`, as of any kernel that is offered to an archive."""
+
+
+@dataclass(frozen=True)
 class Request:
     """One wish of a strategy: make a child of these parents in this way, say something about them, or profile one.
 
@@ -77,6 +91,9 @@ class Request:
     """The task that the last parent is a kernel of; empty: that of the request."""
     island: int | None = None
     """The strategy's island that the child belongs to, from 0 on; None: it has none. No answer depends on it."""
+    migrations: tuple[Migration, ...] = field(default=(), compare=False)
+    """Migrations between the request before and this one, the first that they may matter to. Its JSON lacks them, for
+    they are known without it where it is told again."""
 
     @property
     def id(self) -> str:

@@ -29,6 +29,10 @@ SHADES = ("mutator", "model", "verdict", "task", "island", "worker")
 MOST_SHADES = 24
 MOST_STRONG = 12
 """Paths that are drawn in full ink; more are faint until a task is chosen."""
+MOVED = (
+    "migrations && datum.moved_until <= until && (!task || datum.task == task) && "
+    "(!island || datum.to == island || datum.from == island) && isValid(datum.certain)"
+)
 WIDTH, HEIGHT, ROW = 760, 320, 15
 MARK = {
     "type": "point", "filled": True, "opacity": 0.65, "size": 30, "clip": True, "tooltip": {"content": "data"},
@@ -59,13 +63,20 @@ def pictured(
     """The rows that the picture of a run is made from, with the paths to its best kernels, or to one `kernel`."""
     paths = run.rows("picture.paths", task=task, kernel=kernel)
     kept = [step["kernel_id"] for step in paths]
-    return {"individuals": run.rows("picture.individuals", most=most, kept=kept), "paths": paths}
+    individuals = run.rows("picture.individuals", most=most, kept=kept)
+    return {"individuals": individuals, "paths": paths, "migrations": run.rows("picture.migrations")}
 
 
 def individuals_picture(
-    rows: Rows, paths: Rows, *, link: str = "", carded: frozenset[tuple[str, str]] | None = None
+    rows: Rows,
+    paths: Rows,
+    migrations: Rows = (),
+    *,
+    link: str = "",
+    carded: frozenset[tuple[str, str]] | None = None,
 ) -> Interactive:
-    """The picture of `rows` of the query `picture.individuals`, with `paths` of `picture.paths`.
+    """The picture of `rows` of the query `picture.individuals`, with `paths` of `picture.paths` and `migrations` of
+    `picture.migrations`.
 
     `link` is the address of a kernel's card, with `{task}` and `{id}` in it; empty: there are none. `carded` are those
     that have one, by task and id; None: all.
@@ -78,26 +89,36 @@ def individuals_picture(
         for step in paths
         if (key := (step["task"], step["kernel_id"])) in known
     ]
+    moves = [
+        {
+            **known[key], "from": f"island {move['source_island']}", "to": f"island {move['island']}",
+            "kind": move["kind"], "moved": _rounded(move["elapsed_s"] / seconds, 6), "moved_until": move["place"],
+            "moved_after": _rounded(move["elapsed_s"], 6),
+        }
+        for move in migrations
+        if (key := (move["task"], move["kernel_id"])) in known
+    ]  # fmt: skip
     total = rows[0]["individuals"] if rows else 0
     return Interactive(
         "Every individual", f"{len(points):,} of {total:,} individuals by generation and certain speedup.",
-        _spec(points, steps, link, total), _said(len(points), total, link, carded),
+        _spec(points, steps, moves, link, total), _said(len(points), total, bool(moves), link, carded),
     )  # fmt: skip
 
 
-def _said(drawn: int, total: int, link: str, carded: frozenset[tuple[str, str]] | None) -> str:
+def _said(drawn: int, total: int, has_moves: bool, link: str, carded: frozenset[tuple[str, str]] | None) -> str:
     served = bool(link) and carded is None
     left_out = (
         f"{drawn:,} of {total:,} individuals are drawn: the best kernels with what they come from, the best of each "
         f"cell, and of the others an even part of each task and verdict{'; Kernels lists all' if served else ''}. "
         if drawn < total else f"All {total:,} individuals are drawn. "
     )  # fmt: skip
+    moves = "Arrows, where migrations are shown, stand when another island took a kernel over. " if has_moves else ""
     cards = "Press one for all about it" + (", where this file has that. " if carded is not None else ". ")
     return (
         f"{left_out}A kernel stands at the speedup that it certainly has: its confirmed one, or of one that is not "
         "confirmed the lower end of its 95 % interval; bars and rings beside the paths of the best kernels are "
-        f"estimates with their intervals. {cards if link else ''}Shift and the wheel zooms, shift and a drag moves, a "
-        "double click shows all again."
+        f"estimates with their intervals. {moves}{cards if link else ''}Shift and the wheel zooms, shift and "
+        "a drag moves, a double click shows all again."
     )
 
 
@@ -130,7 +151,7 @@ def _rounded(value: float | None, digits: int) -> float | None:
 # --- the drawing -----------------------------------------------------------------------------------------------------
 
 
-def _spec(points: Rows, steps: Rows, link: str, total: int) -> dict[str, Any]:
+def _spec(points: Rows, steps: Rows, moves: Rows, link: str, total: int) -> dict[str, Any]:
     names = {field: sorted({point[field] for point in points}) for field in SHADES}
     shades = [field for field in SHADES if 1 < len(names[field]) <= MOST_SHADES or field == "mutator"]
     verdicts = [name for name in SHAPES if name in names["verdict"]]
@@ -146,18 +167,18 @@ def _spec(points: Rows, steps: Rows, link: str, total: int) -> dict[str, Any]:
         "href": {"condition": {"test": "datum.href", "field": "href", "type": "nominal"}, "value": None},
     }  # fmt: skip
     lanes = [name for name in verdicts if name not in TIMED]
-    panels = [_timed(points, steps, x, look, _linked(link)), *([_lanes(lanes, x, look)] if lanes else [])]
+    panels = [_timed(points, steps, moves, x, look, _linked(link)), *([_lanes(lanes, x, look)] if lanes else [])]
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
-        "params": [*_params(names, shades, verdicts, total)],
-        "datasets": {"individuals": [*points], "paths": [*steps]},
+        "params": [*_params(names, shades, verdicts, total, bool(moves))],
+        "datasets": {"individuals": [*points], "paths": [*steps], "migrations": [*moves]},
         "data": {"name": "individuals"},
         "transform": _kept(link), "vconcat": panels, "spacing": 6, "resolve": {"scale": {"x": "shared"}},
     }  # fmt: skip
 
 
 def _params(
-    names: Mapping[str, list[str]], shades: list[str], verdicts: list[str], total: int
+    names: Mapping[str, list[str]], shades: list[str], verdicts: list[str], total: int, has_moves: bool
 ) -> Iterator[dict[str, Any]]:
     yield _choice("across", "x", {"generation": "generation", "elapsed": "time"})
     yield _choice("shade", "colour", {name: name for name in shades})
@@ -170,6 +191,8 @@ def _params(
     if len(names["island"]) > 1:
         cells["island"] = "best of each island's cells"
     yield _choice("archive", "show", cells)
+    if has_moves:
+        yield _choice("migrations", "migrations", {"": "hidden", "shown": "shown"})
     text = {"input": "text", "name": "text", "placeholder": "kernel, change, cell"}
     yield {"name": "words", "value": "", "bind": text}
     slider = {"input": "range", "min": 1, "max": max(total, 2), "step": 1, "name": "the first individuals"}
@@ -236,7 +259,7 @@ def _colours(names: Mapping[str, list[str]], shades: list[str]) -> dict[str, Any
 
 
 def _timed(
-    points: Rows, steps: Rows, x: Mapping[str, Any], look: Mapping[str, Any], linked: Mapping[str, Any]
+    points: Rows, steps: Rows, moves: Rows, x: Mapping[str, Any], look: Mapping[str, Any], linked: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The panel of kernels that have a time."""
     found = [point["certain"] for point in points if point["certain"]]
@@ -298,8 +321,37 @@ def _timed(
                 },
                 "encoding": {"x": x, "y": estimate, "href": look["href"]},
             },
+            *(_moved(x, y) if moves else ()),
         ],
     }  # fmt: skip
+
+
+def _moved(x: Mapping[str, Any], y: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The layers of migrations: an arrow at each and, over time, a line from where its kernel came to be."""
+    own = {"color": "var(--ink)", "clip": True}
+    moved = {
+        "data": {"name": "migrations"},
+        "transform": [
+            {"filter": MOVED},
+            {"calculate": PLACE, "as": "x"},
+            {"calculate": "across == 'elapsed' ? datum.moved : datum.x", "as": "there"},
+        ],
+    }
+    place = {"y": {"field": "certain", **y}}
+    return [
+        {
+            **moved, "mark": {"type": "rule", "opacity": 0.4, "strokeDash": [3, 3], **own},
+            "encoding": {"x": x, "x2": {"field": "there"}, **place},
+        },
+        {
+            **moved,
+            "mark": {
+                "type": "point", "shape": "triangle-right", "size": 90, "strokeWidth": 1.2,
+                "tooltip": {"content": "data"}, **own,
+            },
+            "encoding": {"x": {**x, "field": "there"}, **place},
+        },
+    ]  # fmt: skip
 
 
 def _lanes(lanes: list[str], x: Mapping[str, Any], look: Mapping[str, Any]) -> dict[str, Any]:

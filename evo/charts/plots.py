@@ -79,7 +79,7 @@ def _pictured(run: AnswersQueries, task: str, kernel: str = "") -> Interactive:
     paths = [step for step in found["paths"] if step["champion"].startswith(task)]
     if not rows:
         raise _nothing()
-    return individuals_picture(rows, paths)
+    return individuals_picture(rows, paths, found["migrations"])
 
 
 def _by_task(rows: Rows, task: str) -> dict[str, Rows]:

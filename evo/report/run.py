@@ -230,7 +230,7 @@ def _progress(seen: Material) -> Section:
 def _population(seen: Material, carded: frozenset[tuple[str, str]] | None) -> Section:
     """The picture of all individuals; `carded` are those that the file has all about, None where each has a page."""
     link = f"#{KERNEL}{{task}}-{{id}}" if carded is not None else "/kernel/{id}?task={task}"
-    drawn = individuals_picture(seen.individuals, seen.paths, link=link, carded=carded)
+    drawn = individuals_picture(seen.individuals, seen.paths, seen.migrations, link=link, carded=carded)
     return Section("Population", [drawn if seen.individuals else Words("There is no kernel yet.")], "population")
 
 

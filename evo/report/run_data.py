@@ -72,6 +72,8 @@ class Material:
     """Those of the picture, in their order."""
     paths: Sequence[Row] = ()
     """The paths to the best kernels, see the query `picture.paths`."""
+    migrations: Sequence[Row] = ()
+    """Kernels that another island took over, in their order."""
     calls: Mapping[tuple[str, str], Sequence[Row]] = field(default_factory=dict)
     """Questions to models that led to a kernel, by its task and id."""
 

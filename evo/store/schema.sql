@@ -44,6 +44,18 @@ CREATE TABLE parents (
 );
 COMMENT ON TABLE parents IS 'The kernels a request starts from; position 0 is the principal parent.';
 
+CREATE TABLE migrations (
+    task          VARCHAR NOT NULL,
+    number        BIGINT NOT NULL,
+    kernel_id     VARCHAR NOT NULL,
+    source_island INTEGER NOT NULL,
+    island        INTEGER NOT NULL,
+    kind          VARCHAR NOT NULL,
+    outcome       VARCHAR NOT NULL,
+    created_at    TIMESTAMPTZ NOT NULL
+);
+COMMENT ON TABLE migrations IS 'Kernels that one island (source_island) offered to another one (island) that had them not; the view migrants says what came of them.';
+
 CREATE TABLE proposals (
     request_id   VARCHAR NOT NULL,
     task         VARCHAR NOT NULL,

@@ -125,6 +125,31 @@ WITH RECURSIVE found (task, kernel_id) AS (
 )
 SELECT l.* FROM lineage AS l JOIN found USING (task, kernel_id);
 
+CREATE VIEW migrants AS
+WITH made AS (
+    SELECT task, island, number, kernel_id, unnest(parents) AS parent_id
+    FROM individuals
+    WHERE source_task IS NULL AND island IS NOT NULL
+),
+children AS (
+    SELECT m.rowid AS place, made.kernel_id, v.stands_at
+    FROM migrations AS m
+    JOIN made ON made.task = m.task AND made.parent_id = m.kernel_id AND made.island = m.island AND made.number >= m.number
+    LEFT JOIN verdicts AS v ON v.task = made.task AND v.kernel_id = made.kernel_id
+)
+SELECT
+    m.task, m.number, m.created_at, epoch(m.created_at) - epoch((SELECT min(created_at) FROM runs)) AS elapsed_s,
+    m.kernel_id, m.source_island, m.island, m.kind, m.outcome, any_value(own.stands_at) AS stands_at,
+    count(o.kernel_id) AS children,
+    count(*) FILTER (o.stands_at > own.stands_at) AS improved,
+    arg_max(o.kernel_id, o.stands_at) AS best_child, max(o.stands_at) AS best_child_stands_at
+FROM (SELECT *, rowid AS place FROM migrations) AS m
+LEFT JOIN children AS o USING (place)
+LEFT JOIN verdicts AS own ON own.task = m.task AND own.kernel_id = m.kernel_id
+GROUP BY m.place, m.task, m.number, m.created_at, m.kernel_id, m.source_island, m.island, m.kind, m.outcome
+ORDER BY m.place;
+COMMENT ON VIEW migrants IS 'Every migration (who, from where to where, when) with what came of it: children that were made of the kernel on the island that it came to, from then on.';
+
 CREATE VIEW elites AS
 WITH fastest AS NOT MATERIALIZED (
     SELECT task, cell, max(stands_at) AS stands_at
@@ -281,8 +306,12 @@ SELECT
     sum(propose_s) AS propose_s,
     sum(evaluate_s) AS evaluate_s,
     coalesce(sum(cost_usd), 0) AS cost_usd
-FROM (SELECT *, unnest(['mutator', 'model']) AS kind, unnest([mutator, model]) AS name FROM offspring)
-WHERE name IS NOT NULL
+-- Two parts, so that who asks for models alone pays for their children alone.
+FROM (
+    SELECT *, 'mutator' AS kind, mutator AS name FROM offspring WHERE mutator IS NOT NULL
+    UNION ALL
+    SELECT *, 'model' AS kind, model AS name FROM offspring WHERE model IS NOT NULL
+)
 GROUP BY task, kind, name;
 COMMENT ON VIEW gains IS 'Per task and mutator, and per task and model (kind): proposals, failures (no child), kernels new to the task, of those duplicates of known programs, correct ones, and improved ones (certainly faster than every parent, or correct where none was); gains over the fastest parent, in ln, with standard errors: the mean, and the one whose lower end is highest; seconds of proposing and of evaluating.';
 
@@ -306,6 +335,33 @@ FROM (
     LEFT JOIN verdicts AS v USING (task, kernel_id)
 );
 COMMENT ON VIEW raised IS 'Per request how far it moved what the best of its task certainly has over the naive kernel (stands_at), ln, in the order in which requests were told, with the verdicts that count now.';
+
+CREATE VIEW stretches AS
+WITH spans AS (
+    SELECT
+        worker, created_at AS ended,
+        created_at - to_microseconds(
+            (1e3 * (coalesce(build_ms, 0) + coalesce(verify_ms, 0) + coalesce(time_ms, 0) + coalesce(confirm_ms, 0)))::BIGINT
+        ) AS began
+    FROM evaluations
+    WHERE worker IS NOT NULL
+),
+marked AS (
+    SELECT *, began > max(ended) OVER (
+        PARTITION BY worker ORDER BY began, ended ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    ) AS after_a_pause
+    FROM spans
+),
+numbered AS (
+    SELECT *, count(*) FILTER (after_a_pause) OVER (PARTITION BY worker ORDER BY began, ended ROWS UNBOUNDED PRECEDING) AS stretch
+    FROM marked
+)
+SELECT
+    worker, min(began) AS began, max(ended) AS ended, epoch(max(ended)) - epoch(min(began)) AS busy_s, count(*) AS verdicts
+FROM numbered
+GROUP BY worker, stretch
+ORDER BY worker, began;
+COMMENT ON VIEW stretches IS 'Per worker the stretches of time in which it built, checked or timed a kernel. Verdicts overlap on a worker: what their stages took adds up to more.';
 
 CREATE VIEW sessions AS
 WITH marks AS (

@@ -152,10 +152,11 @@ class Islands(Chooser):
         """
         early = self._ancestors.request(number) or self._urgent(number)
         made = early or self._begin(number) or self._child(number)
-        return replace(made, island=self._island(made)) if made else None
+        return replace(made, island=self._island(made), migrations=(*self.population.migrations,)) if made else None
 
     def take(self, request: Request) -> None:
         """See `Chooser.take`."""
+        self.population.migrations.clear()
         self._outages.asked(request)
         if request.kind is Kind.ANCESTOR:
             self._ancestors.take()

@@ -13,7 +13,7 @@ from evo.lineage import Latest
 from fitness.evaluation import Z95
 from fitness.judging.base import Anchor
 from fitness.judging.levels import LEAST_GAIN
-from mutators.base import Trial
+from mutators.base import Migration, Trial
 from operators.kernel import Kernel
 
 Cell = tuple[str, ...]
@@ -123,6 +123,8 @@ class Population:
         self._cells = cells
         self.quiet = [0] * islands
         """Per island, individuals since its best became better, or since its restart."""
+        self.migrations: list[Migration] = []
+        """Migrations that no request has told of yet."""
         self._best: Elite | None = None
         self._trials: Latest[str, dict[tuple[tuple[str, int], ...], Trial]] = Latest(SOURCES_REMEMBERED)
         """By source file and setting."""
@@ -231,7 +233,14 @@ class Population:
         leaders = [island.best for island in self.islands]
         for index, leader in enumerate(leaders):
             if leader:
-                self.islands[(index + 1) % len(self.islands)].add(leader, comparison_se=leader.log_speedup_se)
+                self._send(leader, index, (index + 1) % len(self.islands), "migration")
+
+    def _send(self, elite: Elite, source: int, island: int, kind: str) -> None:
+        """Offer an elite of one island to another one, unless that has it already."""
+        current = self.islands[island].get(elite.cell)
+        if current is None or current.kernel.id != elite.kernel.id:
+            outcome = self.islands[island].add(elite, comparison_se=elite.log_speedup_se)
+            self.migrations.append(Migration(elite.kernel.id, source, island, kind, outcome.value))
 
     def _restart(self, island: int, rng: Random) -> None:
         """Empty the island and give it the best of another one, if it is stuck and the worst."""
@@ -239,13 +248,13 @@ class Population:
             return
         bests = [archive.best for archive in self.islands]
         mine = bests[island]
-        others = [best for index, best in enumerate(bests) if index != island and best]
-        if mine is None or not others or any(mine.stands_at > best.stands_at for best in others):
+        others = [(index, best) for index, best in enumerate(bests) if index != island and best]
+        if mine is None or not others or any(mine.stands_at > best.stands_at for _, best in others):
             return
         self.quiet[island] = 0
         self.islands[island].clear()
-        founder = rng.choice(others)
-        self.islands[island].add(founder, comparison_se=founder.log_speedup_se)
+        source, founder = rng.choice(others)
+        self._send(founder, source, island, "restart")
 
 
 def _by_rank(pool: list[Elite], rng: Random, *, pressure: float) -> Iterator[Elite]:

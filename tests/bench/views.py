@@ -85,6 +85,7 @@ SELECT
     END AS kernel_id,
     'unroll loop ' || n % 17 AS description, CASE requests.kind WHEN 'no_child' THEN 'nothing applies' END AS failure,
     'child' AS kind, requests.kind = 'new' AS is_new, generation, coalesce(parents, []) AS parents, 0.6 AS evaluate_s,
+    (number % 2)::INTEGER AS island,
     0.25 AS seconds, created_at
 FROM requests JOIN generations USING (n)
 LEFT JOIN (
@@ -134,6 +135,13 @@ FROM requests AS r LEFT JOIN (FROM evaluations WHERE level = 'screen') AS e USIN
 INSERT INTO timings
 SELECT evaluation_id, 'rows=1024', 100 / exp(log_speedup), 100, log_speedup, 0.01, 20
 FROM evaluations WHERE status = 'correct';
+
+INSERT INTO migrations
+SELECT
+    r.task, r.number, e.kernel_id, r.number % 2, (r.number + 1) % 2, 'migration',
+    (['new', 'improved', 'rejected'])[draw(r.n, 9, 3) + 1], r.created_at
+FROM requests AS r JOIN (FROM evaluations WHERE level = 'screen' AND status = 'correct') AS e USING (request_id)
+WHERE r.number % 20 = 0 ORDER BY r.n;
 
 INSERT INTO llm_calls BY NAME
 SELECT
@@ -232,6 +240,22 @@ QUESTIONS: dict[str, tuple[str, str]] = {
         f" arg_max(created_at, {SEVERITY}) AS created_at FROM evaluations GROUP BY task, kernel_id)"
         " WHERE status NOT IN ('correct', 'slower') GROUP BY task, status",
     ),
+    "migrants": (
+        "SELECT kind, outcome, count(*), sum(children), sum(improved) FROM migrants GROUP BY ALL",
+        "SELECT m.kind, m.outcome, count(DISTINCT m.rowid), count(*), count(*) FILTER (child.log_speedup >"
+        " own.log_speedup) FROM migrations AS m LEFT JOIN (SELECT task, island, number, kernel_id, unnest(parents) AS"
+        " parent_id FROM proposals) AS p ON p.task = m.task AND p.parent_id = m.kernel_id AND p.island = m.island AND"
+        f" p.number >= m.number LEFT JOIN ({JUDGED}) AS child ON child.task = p.task AND child.kernel_id ="
+        f" p.kernel_id LEFT JOIN ({JUDGED}) AS own ON own.task = m.task AND own.kernel_id = m.kernel_id GROUP BY ALL",
+    ),
+    "stretches": (
+        "SELECT worker, count(*), sum(busy_s) FROM stretches GROUP BY worker",
+        "SELECT worker, count(*), sum(ended - greatest(before, began)) FROM (SELECT *, max(ended) OVER (PARTITION BY"
+        " worker ORDER BY began, ended ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before FROM (SELECT worker,"
+        " epoch(created_at) AS ended, ended - (coalesce(build_ms, 0) + coalesce(verify_ms, 0) + coalesce(time_ms, 0) +"
+        " coalesce(confirm_ms, 0)) / 1e3 AS began FROM evaluations WHERE worker IS NOT NULL)) WHERE ended > before"
+        " GROUP BY worker",
+    ),
     "cost": ("FROM cost", "SELECT model, count(*), sum(cost_usd) FROM llm_calls GROUP BY model"),
 }
 """By name: the question by way of a view, and to the tables."""
@@ -242,7 +266,9 @@ def make(folder: Path, individuals: int) -> dict[str, float]:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / FILE
     config = RunConfig(operators=["softmax", "gelu"], dtypes=["fp32", "fp64"], budget={"evaluations": 1}).resolved()
-    with duckdb.connect(str(path), config={"storage_compatibility_version": STORAGE_VERSION}) as connection:
+    with duckdb.connect(
+        str(path), config={"storage_compatibility_version": STORAGE_VERSION, "memory_limit": "6GB"}
+    ) as connection:
         begin = time.monotonic()
         schema.make(connection)
         connection.execute(HISTORY.format(individuals=individuals))

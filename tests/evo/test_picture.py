@@ -20,7 +20,7 @@ from evo.report.run import write_report
 from evo.store import Store
 from operators.errors import UserError
 from tests.evo.browser import CHROMIUM, tab
-from tests.store.rows import TASK, History, run
+from tests.store.rows import START_S, TASK, History, run
 from tests.store.story import stored
 
 
@@ -34,7 +34,7 @@ def drawn(found: Run, **options: Any) -> Interactive:
 
 
 def _renamed(found: dict[str, Any]) -> dict[str, Any]:
-    return {"rows": found["individuals"], "paths": found["paths"]}
+    return {"rows": found["individuals"], "paths": found["paths"], "migrations": found["migrations"]}
 
 
 def test_every_individual_is_a_point_and_stands_at_what_is_certain_of_it(story: Run) -> None:
@@ -93,6 +93,26 @@ def test_of_many_individuals_a_part_is_drawn_which_is_said_with_the_best_in_it(s
     assert {"K0", "A", "C", "C2", "G"} <= points and len(points) < total
     assert made.said.startswith(f"{len(points)} of {total} individuals are drawn")
     assert drawn(story).said.startswith(f"All {total} individuals are drawn")
+
+
+def test_migrations_are_drawn_from_where_a_kernel_came_to_be_to_when_it_moved(tmp_path: Path) -> None:
+    history = History()
+    for number, kernel in enumerate(("naive", "better")):
+        history.propose(number, "transform" if number else "ancestor", "naive" if number else "", kernel, island=number)
+        history.evaluate(number, kernel, "confirmed", "correct", log_speedup=0.5 * number)
+    move = {
+        "task": TASK, "number": 2, "kernel_id": "better", "source_island": 1, "island": 0, "kind": "migration",
+        "created_at": START_S + 60,
+    }  # fmt: skip
+    moves = [move | {"outcome": "new"}, move | {"outcome": "rejected"}]
+    with Store(tmp_path / "run", create=True) as store:
+        store.commit({"runs": [run()], "migrations": moves, **history.tables}).result()
+    spec = drawn(Run(tmp_path / "run")).spec
+    (moved,) = spec["datasets"]["migrations"]
+    assert (moved["card"], moved["from"], moved["to"], moved["moved"]) == ("better", "island 1", "island 0", 60)
+    assert moved["certain"] == pytest.approx(math.exp(0.5), rel=1e-3) and moved["moved_until"] == 2
+    assert "migrations" in {each["name"] for each in spec["params"]}
+    vl_convert.vegalite_to_vega(on_paper(spec))
 
 
 def test_points_lead_to_cards_that_there_are(story: Run) -> None:

@@ -35,6 +35,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
         stops=(4, 8),
         llm=None,
         strategy="islands",
+        settings={"migration_interval": 2},
         operators=["softmax", "matrix_mul"],
         budget={"evaluations": size(20, 12)},
     )
@@ -56,6 +57,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_run_is_the_same_again(plain: Path) -> None:
+    assert count(plain, "migrations")
     done = replay(plain)
     assert done.equal, done.difference
     assert done.individuals == count(plain, "tells") >= 12

@@ -110,6 +110,9 @@ def test_every_island_offers_its_best_to_the_next() -> None:
     made.add(individual(1, 0.0, cell="b"), 1)
     assert [archive.best and archive.best.log_speedup for archive in made.islands] == [1.0, 1.0]
     assert len(made.islands[0]) == 2
+    there, back = made.migrations
+    assert (there.kernel_id, there.source_island, there.island) == (individual(0, 1.0).kernel.id, 0, 1)  # type: ignore[union-attr]
+    assert (there.kind, there.outcome, back.source_island, back.outcome) == ("migration", "new", 1, "new")
 
 
 def test_the_worst_island_starts_again_once_it_is_stuck() -> None:
@@ -121,6 +124,7 @@ def test_the_worst_island_starts_again_once_it_is_stuck() -> None:
         made.add(individual(number, None), 1)
     assert [e.log_speedup for e in made.islands[1].ranked()] == [1.0]
     assert made.quiet == [0, 0]
+    assert [(m.kind, m.source_island, m.island) for m in made.migrations] == [("restart", 0, 1)]
 
 
 def test_the_best_island_is_left_alone_however_long_it_is_stuck() -> None:

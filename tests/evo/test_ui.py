@@ -306,6 +306,18 @@ READ = """(() => {
 
 
 PICTURE = "document.querySelector('figure.picture')"
+UNDRAWN = f"""(() => {{
+  document.documentElement.style.overflowAnchor = "none"; // without help by the browser
+  const [old, figure] = [{PICTURE}, {PICTURE}.cloneNode(true)];
+  for (const part of figure.querySelectorAll(".controls, .canvas")) part.replaceChildren();
+  figure.querySelector(".canvas").classList.remove("ready");
+  old.replaceWith(figure);
+  window.place = document.querySelector("section[aria-labelledby=progress]");
+  place.scrollIntoView();
+  Object.assign(window, {{ was: place.getBoundingClientRect().top, height: figure.offsetHeight }});
+  pictures(document);
+}})()"""
+"""A fresh picture, as a newer state of the page brings one, right above what is read."""
 
 
 @pytest.mark.slow
@@ -323,6 +335,23 @@ def test_in_a_browser_the_picture_keeps_up_and_keeps_its_filters(live: Live, tmp
         has_it = f"{PICTURE}.view.data('individuals').some((each) => each.id === 'P')"
         page.until(f"{PICTURE} !== window.before && {PICTURE}.view && {has_it}")
         assert page.run(f"{PICTURE}.view.signal('across')") == "elapsed"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium here")
+def test_in_a_browser_a_picture_that_is_drawn_moves_nothing_below_it(live: Live, tmp_path: Path) -> None:
+    with tab(tmp_path) as page:
+        page.show(1280, 700)
+        page.go(f"http://127.0.0.1:{live.served.port}/")
+        page.until(PICTURE)
+        page.run(f"{PICTURE}.scrollIntoView()")
+        page.until(f"{PICTURE}.view")
+        page.run(UNDRAWN)
+        page.until(f"{PICTURE}.view")
+        height, grew, moved = page.run(
+            f"[window.height, {PICTURE}.offsetHeight - height, place.getBoundingClientRect().top - was]"
+        )
+        assert height > 300 and grew and abs(moved) <= 1, (height, grew, moved)
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from tests.store.rows import START_S, event, run
 DOCUMENTED = {
     "runs", "kernels", "asks", "parents", "proposals", "llm_calls", "llm_sent", "evaluations", "tells", "timings",
     "errors", "profiles", "metrics", "trials", "library_timings", "events",
-    "tool_calls", "fits",
+    "tool_calls", "fits", "migrations",
 }  # fmt: skip
 
 

@@ -10,7 +10,8 @@ import duckdb
 import pytest
 
 from evo.store import Store, query, schema
-from tests.store.rows import TASK, History, joined, run
+from evo.store.named import named_query
+from tests.store.rows import START_S, TASK, History, joined, run
 
 pytestmark = pytest.mark.usefixtures("made_once")
 
@@ -317,8 +318,41 @@ def test_a_kernel_from_another_task_has_its_lineage_there_and_gains_over_its_own
 def test_empty_runs_have_empty_views(tmp_path: Path) -> None:
     folder = stored(tmp_path)
     views = rows(folder, "SELECT view_name FROM duckdb_views() WHERE NOT internal")
-    assert len(views) == 21
+    assert len(views) == 23
     assert all(query(folder, f"FROM {view['view_name']}").num_rows == 0 for view in views)
+
+
+def test_migrants_have_the_children_that_were_made_of_them_where_they_went(tmp_path: Path) -> None:
+    history = History().propose(0, "ancestor", "", "K0", island=0)
+    history.evaluate(0, "K0", "screen", "correct", log_speedup=0.0, log_speedup_se=0.0)
+    made = [("early", 1, 0.9), ("there", 1, 0.5), ("slow", 1, -0.5), ("home", 0, 0.7)]
+    for number, (kernel, island, gain) in enumerate(made, 1):
+        history.propose(number, "m", "K0", kernel, island=island)
+        history.evaluate(number, kernel, "screen", "correct", log_speedup=gain, log_speedup_se=0.0)
+    history.propose(5, "m", "there K0", None, island=1, failure="nothing")
+    move = {"task": TASK, "number": 2, "kernel_id": "K0", "source_island": 0, "island": 1, "created_at": START_S + 9}
+    moves = [move | {"kind": "migration", "outcome": "new"}, move | {"number": 9, "kind": "restart", "outcome": "new"}]
+    history.tables["migrations"] = moves
+    first, last = rows(stored(tmp_path, history), "FROM migrants")
+    assert (first["children"], first["improved"], first["best_child"]) == (2, 1, "there")
+    assert first["best_child_stands_at"] == 0.5 and first["stands_at"] == 0 and first["elapsed_s"] == 9
+    assert (last["kind"], last["children"], last["improved"], last["best_child"]) == ("restart", 0, 0, None)
+
+
+def test_a_worker_is_never_busier_than_all_the_time_though_its_verdicts_overlap(tmp_path: Path) -> None:
+    history = History()
+    for number, (ended, took) in enumerate([(10, 10), (12, 8), (40, 5), (100, 70), (110, 10)]):
+        history.propose(number, "m", "", f"K{number}")
+        history.evaluate(
+            number, f"K{number}", "screen", "correct", worker="one", build_ms=0.0, verify_ms=took * 600.0,
+            time_ms=took * 400.0, created_at=START_S + ended,
+        )  # fmt: skip
+    folder = stored(tmp_path, history)
+    found = [(row["busy_s"], row["verdicts"]) for row in rows(folder, "FROM stretches")]
+    assert found == [(12, 2), (80, 3)]
+    use = named_query("use")
+    shares = [row["busy_s"] for row in query(folder, use.text(several=False), params=use.bound({})).to_pylist()]
+    assert sum(shares) == pytest.approx(92) and max(shares) <= 60 and len(shares) <= 3
 
 
 CHAIN = """

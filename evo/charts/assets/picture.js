@@ -41,10 +41,22 @@ const pictures = (() => {
       kernel: each.id, task: each.task, "made by": each.mutator, model: each.model === "none" ? "" : each.model,
       change: each.change, verdict: each.verdict, certain: times(each.certain), estimate: interval,
       generation: each.generation, after: span(each.elapsed), place: each.island, cell: each.cell,
+      [each.kind ?? ""]: each.kind ? `from ${each.from} to ${each.to}, after ${span(each.moved_after)}` : "",
       "judged on": each.worker === "none" ? "" : each.worker,
     };
     const shown = Object.entries(lines).filter(([, value]) => value !== "" && value !== null);
     return `<dl>${shown.map(([name, value]) => `<dt>${name}</dt><dd>${sanitize(String(value).replace(turning, " "))}</dd>`).join("")}</dl>`;
+  };
+
+  // A figure keeps its height until an act on it is done. What a reader sees below it then stays where it is: the browser
+  // sees to that with its next frame alone, and who moves the page before that moves it by as much for good.
+  const still = async (figure, act) => {
+    Object.assign(figure.style, { height: `${figure.offsetHeight}px`, overflow: "hidden" });
+    await act().finally(() => {
+      const { top, bottom, height } = figure.getBoundingClientRect();
+      Object.assign(figure.style, { height: "", overflow: "" });
+      if (top < 0 && bottom < innerHeight) scrollBy({ top: figure.offsetHeight - height, behavior: "instant" });
+    });
   };
 
   const kept = new Map(); // what a reader has chosen, by the picture's title: a newer state of the page keeps it
@@ -53,7 +65,7 @@ const pictures = (() => {
     const [, text] = await Promise.all([withVega(), unpacked(figure.querySelector("script").textContent)]);
     let view = null;
     let width = 0;
-    const draw = async () => {
+    const draw = () => still(figure, async () => {
       width = canvas.clientWidth;
       const spec = JSON.parse(coloured(text));
       for (const [name, columns] of Object.entries(spec.datasets)) spec.datasets[name] = rowsOf(columns);
@@ -81,14 +93,17 @@ const pictures = (() => {
       shown.setAttribute("role", "img");
       shown.setAttribute("aria-label", figure.dataset.told);
       canvas.classList.add("ready");
+    });
+    const redraw = async () => {
+      await draw();
       figure.view = view;
     };
-    await draw();
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => figure.isConnected && draw());
+    await redraw();
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => figure.isConnected && redraw());
     let timer = 0;
     new ResizeObserver(() => {
       clearTimeout(timer);
-      timer = setTimeout(() => figure.isConnected && Math.abs(canvas.clientWidth - width) > 8 && draw(), 200);
+      timer = setTimeout(() => figure.isConnected && Math.abs(canvas.clientWidth - width) > 8 && redraw(), 200);
     }).observe(canvas);
   };
   return (part) => {

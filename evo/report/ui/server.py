@@ -38,7 +38,8 @@ from evo.store import has_writer
 from evo.workers.local import fresh_environment, fresh_python
 from operators.errors import UserError
 
-ENTRY = "from evo.report.ui.server import main; main()"
+ENTRY = f"__file__ = {__file__!r}; from evo.report.ui.server import main; main()"
+"""Without `__file__` DuckDB takes the process for one that a person types to, and draws how far its queries are."""
 NICENESS = 10
 Wish = str
 """`page`, `health`, or the path of another page."""

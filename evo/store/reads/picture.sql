@@ -18,6 +18,16 @@ where individuals <= $most or kernel_id in $kept
     or drawn * $most // individuals <> (drawn - 1) * $most // individuals
 order by place
 
+-- [migrations]
+-- Kernels that another island took over, in the order in which it did. place: how many individuals there were by then.
+with every as (
+    select created_at, row_number() over (order by created_at, task, number) as place from individuals
+)
+select m.* exclude (outcome, children, improved, best_child, best_child_stands_at), coalesce(place, 0) as place
+from (from migrants where outcome <> 'rejected') as m
+asof left join every on every.created_at <= m.created_at
+order by m.created_at, m.task, m.number
+
 -- [paths]
 -- The principal parents of each task's best kernel ($kernel empty), or of one kernel of a task, back to the first one.
 -- champion: the task whose kernel it is; step: 0 for that kernel itself.

@@ -52,3 +52,7 @@ select request_id, role, model, cache_key, answer, tool_calls_json, cost_usd fro
 -- [use]
 select request_id, number, tool, arguments_json, kernel_id, failed, text, evaluations, seconds
 from tool_calls order by all
+
+-- [migration]
+-- Kernels that one island offered to another one.
+select task, number, kernel_id, source_island, island, kind, outcome from migrations order by task, number, rowid

@@ -50,12 +50,9 @@ order by a.seq, a.position
 select regexp_replace(request_id, '#.*$', '') as task, cache_key, role, model, created_at from questions
 
 -- [use]
--- Per worker and bin of time the share in which it judged kernels; what stage times say, ending with the verdict.
+-- Per worker and bin of time the share in which it judged kernels.
 with spans as (
-    select worker, epoch(created_at) as ended,
-        epoch(created_at) - 1e-3 * (coalesce(build_ms, 0) + coalesce(verify_ms, 0) + coalesce(time_ms, 0)
-            + coalesce(confirm_ms, 0)) as began
-    from evaluations where worker is not null
+    select worker, epoch(began) as began, epoch(ended) as ended from stretches
 ),
 ends as (
     select min(began) as first, greatest(max(ended) - min(began), 1) / $bins as width from spans where ended > began
@@ -72,10 +69,8 @@ from parts group by worker, bin order by worker, bin
 
 -- [workers]
 -- What each worker did in all.
-select worker, count(*) as verdicts,
-    1e-3 * sum(coalesce(build_ms, 0) + coalesce(verify_ms, 0) + coalesce(time_ms, 0) + coalesce(confirm_ms, 0)) as busy_s,
-    min(created_at) as first_at, max(created_at) as last_at
-from evaluations where worker is not null group by worker order by worker
+select worker, sum(verdicts)::bigint as verdicts, sum(busy_s) as busy_s, min(began) as first_at, max(ended) as last_at
+from stretches group by worker order by worker
 
 -- [spending]
 -- Dollars by model over time, at so many points at most.
