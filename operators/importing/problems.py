@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -34,6 +35,8 @@ class Problem:
     """Knobs that the inputs do not come from: attributes, where they are small."""
     workloads: list[dict[str, int]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    is_pure: bool = False
+    """Whether it must leave its arguments as they are."""
 
     def attempts(self) -> Iterator[set[str]]:
         """Sets of knobs to keep as constants, one attempt after the other."""
@@ -51,7 +54,7 @@ class Problem:
 
 def problem_of(request: Mapping[str, Any]) -> Problem:
     """The problem that a reader described."""
-    return {"module": _module, "callable": _callable, "axes": _axes, "spec": _spec}[request["kind"]](request)
+    return {"module": _module, "callable": _callable, "axes": _axes, "spec": _spec, "recorded": _recorded}[request["kind"]](request)
 
 
 def _text(request: Mapping[str, Any]) -> str:
@@ -139,3 +142,69 @@ def _spec(request: Mapping[str, Any]) -> Problem:
         return names["ref_kernel"], [names["generate_input"](**given)]
 
     return Problem(sizes, made, set(), [{n: w[n] for n in sizes} for w in request["workloads"]])
+
+
+def _recorded(request: Mapping[str, Any]) -> Problem:
+    """A function with recorded calls, the largest first: each axis that is not always one is a knob."""
+    code = compile(_text(request), request["file"], "exec")
+    calls = request["calls"]
+    axes = [dict(_axes_of(call["arguments"])) for call in calls]
+    wanted = {name for name, size in axes[0].items() if size > 1 or any(other[name] > 1 for other in axes)}
+    package, only = {"__package__": request["package"]}, request["keyword_only"]
+
+    def made(knob: Knob) -> tuple[Callable[..., Any], list[Any]]:
+        function = executed(code, knob, package)[request["function"]]
+        size = {name: knob(name) if name in wanted else 1 for name in axes[0]}
+        given = [_argument(told, name, size) for name, told in calls[0]["arguments"].items()]
+
+        def call(*arguments: Any) -> Any:
+            positional = len(arguments) - len(only)
+            return function(*arguments[:positional], **dict(zip(only, arguments[positional:], strict=True)))
+
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        names = [inspect.Parameter(name, kind) for name in calls[0]["arguments"]]
+        call.__signature__ = inspect.Signature(names)  # type: ignore[attr-defined]
+        return call, given
+
+    sizes = [{name: size for name, size in each.items() if name in wanted} for each in axes]
+    return Problem(sizes[0], made, workloads=sizes, is_pure=True)
+
+
+def _members(told: Mapping[str, Any]) -> Iterator[tuple[str | int, Mapping[str, Any]]]:
+    """The members of a list or table of arguments, as a record describes it."""
+    yield from told["dict"].items() if "dict" in told else enumerate(told.get("list", told.get("tuple", ())))
+
+
+def _axes_of(arguments: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, int]]:
+    """The sizes of all axes of the tensors among arguments, by the names of their knobs."""
+    for name, told in arguments.items():
+        for axis, size in enumerate(told.get("shape", ())):
+            yield f"{prefix}{name}_{axis}", size
+        yield from _axes_of({str(key): each for key, each in _members(told)}, f"{prefix}{name}_")
+
+
+def _argument(told: Mapping[str, Any], name: str, size: Mapping[str, Any]) -> Any:
+    """An argument like a recorded one, its values drawn anew, its axes of these sizes."""
+    if "shape" in told:
+        return _like(told, [size[f"{name}_{axis}"] for axis in range(len(told["shape"]))])
+    if "value" in told:
+        return told["value"]
+    if "torch" in told:
+        return getattr(torch, told["torch"])
+    members = {key: _argument(each, f"{name}_{key}", size) for key, each in _members(told)}
+    return members if "dict" in told else (list if "list" in told else tuple)(members.values())
+
+
+def _like(told: Mapping[str, Any], shape: list[Any]) -> torch.Tensor:
+    """A tensor of the recorded type, drawn from the range that its values had."""
+    dtype = DTYPES[told["dtype"]]
+    if dtype == torch.bool or "low" not in told:
+        return _drawn(shape, dtype)
+    low, high = told["low"], told["high"]
+    if not dtype.is_floating_point:
+        return torch.randint(low, high + 1, shape, dtype=dtype)
+    if low >= 0 and high > low:
+        return torch.rand(shape, dtype=dtype) * (high - low) + low
+    if high > low:
+        return torch.randn(shape, dtype=dtype) * told["std"] + told["mean"]
+    return torch.full(shape, low, dtype=dtype)
