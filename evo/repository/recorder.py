@@ -1,14 +1,21 @@
 """The `sitecustomize` of a recorded program: it notes the arguments of each call of one function.
 
-It runs in the user's program, with the standard library alone, and changes nothing there: the interpreter tells of calls.
+It runs in the user's program, with the standard library alone, and changes nothing there: the interpreter tells it of
+calls.
 `EVO_RECORD_FILE`, `EVO_RECORD_NAME` and `EVO_RECORD_FOLDER` name the function and the place of its record.
 """
+
+from __future__ import annotations
 
 import atexit
 import json
 import os
 import sys
 import threading
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
 
 FILE, NAME = os.environ.get("EVO_RECORD_FILE", ""), os.environ.get("EVO_RECORD_NAME", "")
 FOLDER = os.environ.get("EVO_RECORD_FOLDER", "")
@@ -20,14 +27,14 @@ WITH_MORE = 12  # CO_VARARGS | CO_VARKEYWORDS
 class Recorder:
     """The calls of the function in this process, by what tells them apart."""
 
-    def __init__(self):
-        self.kinds = {}
+    def __init__(self) -> None:
+        self.kinds: dict[str, dict[str, Any]] = {}
         self.others = 0
-        self.paths = {}
+        self.paths: dict[str, str] = {}
         self.lock = threading.RLock()
         self.is_busy = threading.local()
 
-    def on_event(self, frame, event, _):
+    def on_event(self, frame: FrameType, event: str, _: Any) -> None:
         """Note a call; for every other event return at once."""
         code = frame.f_code
         if event != "call" or code.co_name != NAME or getattr(self.is_busy, "now", False):
@@ -42,7 +49,7 @@ class Recorder:
         finally:
             self.is_busy.now = False
 
-    def note(self, code, values):
+    def note(self, code: CodeType, values: Mapping[str, Any]) -> None:
         """Count the call of these arguments; values of tensors are looked at in the first of its kind."""
         torch = sys.modules.get("torch")
         count = code.co_argcount + code.co_kwonlyargcount
@@ -60,26 +67,27 @@ class Recorder:
             if len(self.kinds) >= MOST_KINDS:
                 self.others += 1
                 return
-            ranged = {name: described(values[name], torch, ranges=True) if name in names else told[name] for name in told}
+            ranged = {
+                name: described(values[name], torch, ranges=True) if name in names else told[name] for name in told
+            }
             only = list(code.co_varnames[code.co_argcount : count])
             self.kinds[key] = {"count": 1, "grad": grad, "arguments": ranged, "keyword_only": only}
             self.write()
 
-    def write(self):
+    def write(self) -> None:
         """Write the record of this process: a child that is ended by force has told what it met first."""
         with self.lock:
             text = json.dumps({"calls": list(self.kinds.values()), "others": self.others})
-            place = os.path.join(FOLDER, f"{os.getpid()}.json")
-            with open(place + ".new", "w", encoding="utf-8") as file:
-                file.write(text)
-            os.replace(place + ".new", place)
+            made = Path(FOLDER, f"{os.getpid()}.new")
+            made.write_text(text, encoding="utf-8")
+            made.replace(made.with_suffix(".json"))
 
-    def forget(self):
+    def forget(self) -> None:
         """Begin anew in a forked child: its parent tells of the calls before."""
         self.kinds, self.others, self.lock = {}, 0, threading.RLock()
 
 
-def tensors(values, names, torch):
+def tensors(values: Mapping[str, Any], names: Iterable[str], torch: Any) -> Iterator[Any]:
     """The tensors among arguments, and those in lists and tables of these."""
     waiting = [values[name] for name in names]
     while waiting:
@@ -92,10 +100,10 @@ def tensors(values, names, torch):
             waiting.extend(value.values())
 
 
-def described(value, torch, ranges=False):
+def described(value: Any, torch: Any, ranges: bool = False) -> dict[str, Any]:
     """An argument as JSON."""
     if value is None or isinstance(value, (bool, int, float, str)):
-        return {"value": value if not isinstance(value, float) or value - value == 0 else str(value)}
+        return {"float": str(value)} if isinstance(value, float) and value - value != 0 else {"value": value}
     if isinstance(value, (list, tuple)):
         kind = "tuple" if isinstance(value, tuple) else "list"
         return {kind: [described(each, torch, ranges) for each in value]}
@@ -114,7 +122,7 @@ def described(value, torch, ranges=False):
     return {**told, **spread(value.detach(), torch)} if ranges and value.numel() else told
 
 
-def spread(value, torch):
+def spread(value: Any, torch: Any) -> dict[str, float]:
     """The range of a tensor's values; of numbers with a point also mean and deviation."""
     try:
         with torch.no_grad():
@@ -131,19 +139,19 @@ def spread(value, torch):
         return {}
 
 
-def following():
+def following() -> None:
     """Execute the `sitecustomize` that this one stands before, if there is one."""
     from importlib.machinery import PathFinder
 
-    here = os.path.dirname(os.path.abspath(__file__))
-    spec = PathFinder.find_spec("sitecustomize", [path for path in sys.path if os.path.abspath(path) != here])
+    here = Path(__file__).resolve().parent
+    spec = PathFinder.find_spec("sitecustomize", [path for path in sys.path if Path(path).resolve() != here])
     if spec is not None and spec.loader is not None and spec.origin != __file__:
         import importlib.util
 
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
 
 
-def begin():
+def begin() -> None:
     """Watch this process, its threads and its forked children."""
     recorder = Recorder()
     atexit.register(recorder.write)

@@ -10,17 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
+from operators.importing.arguments import DTYPES, argument, drawn, members
 from operators.importing.knobs import LEAST_ATTRIBUTE, compiled, executed
 
 Knob = Callable[[str], Any]
-DTYPES = {
-    "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "float64": torch.float64,
-    "int64": torch.int64, "int32": torch.int32, "int16": torch.int16, "int8": torch.int8, "bool": torch.bool,
-    "uint8": torch.uint8,
-}  # fmt: skip
 
 
 @dataclass
@@ -54,7 +49,9 @@ class Problem:
 
 def problem_of(request: Mapping[str, Any]) -> Problem:
     """The problem that a reader described."""
-    return {"module": _module, "callable": _callable, "axes": _axes, "spec": _spec, "recorded": _recorded}[request["kind"]](request)
+    return {"module": _module, "callable": _callable, "axes": _axes, "spec": _spec, "recorded": _recorded}[
+        request["kind"]
+    ](request)
 
 
 def _text(request: Mapping[str, Any]) -> str:
@@ -115,17 +112,11 @@ def _axes(request: Mapping[str, Any]) -> Problem:
             elif entry["shape"] is None:
                 args.append(entry["value"])
             else:
-                args.append(_drawn([env[axis] for axis in entry["shape"]], DTYPES[entry["dtype"]]))
+                args.append(drawn([env[axis] for axis in entry["shape"]], DTYPES[entry["dtype"]]))
         return names["run"], args
 
     inner = set(request.get("constants", ()))
     return Problem(sizes, made, inner, [dict(each) for each in request["workloads"]])
-
-
-def _drawn(shape: list[Any], dtype: torch.dtype) -> torch.Tensor:
-    if dtype == torch.bool:
-        return torch.randint(0, 2, shape).bool()
-    return torch.randn(shape, dtype=dtype) if dtype.is_floating_point else torch.randint(0, 2, shape, dtype=dtype)
 
 
 def _spec(request: Mapping[str, Any]) -> Problem:
@@ -155,7 +146,11 @@ def _recorded(request: Mapping[str, Any]) -> Problem:
     def made(knob: Knob) -> tuple[Callable[..., Any], list[Any]]:
         function = executed(code, knob, package)[request["function"]]
         size = {name: knob(name) if name in wanted else 1 for name in axes[0]}
-        given = [_argument(told, name, size) for name, told in calls[0]["arguments"].items()]
+
+        def sizes_of(tensor: str, told: Mapping[str, Any]) -> list[Any]:
+            return [size[f"{tensor}_{axis}"] for axis, _ in enumerate(told["shape"])]
+
+        given = [argument(told, sizes_of, name) for name, told in calls[0]["arguments"].items()]
 
         def call(*arguments: Any) -> Any:
             positional = len(arguments) - len(only)
@@ -170,41 +165,9 @@ def _recorded(request: Mapping[str, Any]) -> Problem:
     return Problem(sizes[0], made, workloads=sizes, is_pure=True)
 
 
-def _members(told: Mapping[str, Any]) -> Iterator[tuple[str | int, Mapping[str, Any]]]:
-    """The members of a list or table of arguments, as a record describes it."""
-    yield from told["dict"].items() if "dict" in told else enumerate(told.get("list", told.get("tuple", ())))
-
-
 def _axes_of(arguments: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, int]]:
     """The sizes of all axes of the tensors among arguments, by the names of their knobs."""
     for name, told in arguments.items():
         for axis, size in enumerate(told.get("shape", ())):
             yield f"{prefix}{name}_{axis}", size
-        yield from _axes_of({str(key): each for key, each in _members(told)}, f"{prefix}{name}_")
-
-
-def _argument(told: Mapping[str, Any], name: str, size: Mapping[str, Any]) -> Any:
-    """An argument like a recorded one, its values drawn anew, its axes of these sizes."""
-    if "shape" in told:
-        return _like(told, [size[f"{name}_{axis}"] for axis in range(len(told["shape"]))])
-    if "value" in told:
-        return told["value"]
-    if "torch" in told:
-        return getattr(torch, told["torch"])
-    members = {key: _argument(each, f"{name}_{key}", size) for key, each in _members(told)}
-    return members if "dict" in told else (list if "list" in told else tuple)(members.values())
-
-
-def _like(told: Mapping[str, Any], shape: list[Any]) -> torch.Tensor:
-    """A tensor of the recorded type, drawn from the range that its values had."""
-    dtype = DTYPES[told["dtype"]]
-    if dtype == torch.bool or "low" not in told:
-        return _drawn(shape, dtype)
-    low, high = told["low"], told["high"]
-    if not dtype.is_floating_point:
-        return torch.randint(low, high + 1, shape, dtype=dtype)
-    if low >= 0 and high > low:
-        return torch.rand(shape, dtype=dtype) * (high - low) + low
-    if high > low:
-        return torch.randn(shape, dtype=dtype) * told["std"] + told["mean"]
-    return torch.full(shape, low, dtype=dtype)
+        yield from _axes_of({str(key): each for key, each in members(told)}, f"{prefix}{name}_")

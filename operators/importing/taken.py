@@ -68,7 +68,7 @@ def taken(named: str, shapes: Path, reference: str = "") -> Source:
     calls, notes = _one_kind(record["calls"], where)
     arguments, keyword_only = calls[0]["arguments"], calls[0].get("keyword_only", [])
     files = needed(source, function)
-    package, _ = _package(source)
+    package, _ = package_of(source)
     constants = {key: each for key, each in arguments.items() if "shape" not in each and not _inside(each)}
     request = {
         "kind": "recorded", "file": HERE, "package": package, "function": function, "calls": calls,
@@ -171,7 +171,7 @@ def needed(path: Path, name: str) -> dict[str, str]:
 
     What else those files hold, such as the compilation of an extension, is left out.
     """
-    _, root = _package(path)
+    _, root = package_of(path)
     wanted: dict[Path, set[str] | None] = {path: {name}}
     texts: dict[Path, str] = {}
     while True:
@@ -195,8 +195,8 @@ def without_marks(text: str, name: str = r"\w+") -> str:
     return re.sub(rf"^.*{MARK}{name}\r?\n", "", text, flags=re.M)
 
 
-def _package(path: Path) -> tuple[str, Path]:
-    """The package that a file stands in, empty for none, and the folder that its imports begin from."""
+def package_of(path: Path) -> tuple[str, Path]:
+    """Return the package that a file stands in, empty for none, and the folder that its imports begin from."""
     parts, folder = [], path.absolute().parent
     while (folder / "__init__.py").is_file() and folder != folder.parent:
         parts.append(folder.name)
