@@ -1,0 +1,9 @@
+"""The same in torch."""
+
+import torch
+from torch.nn import functional
+
+
+def bias_gelu_reference(values, bias):
+    """Gelu(values + bias)."""
+    return functional.gelu(values + bias)
