@@ -76,12 +76,12 @@ def put(
     from evo.api import Run
     from evo.folders import find_run
     from evo.packaging.package import from_run
-    from evo.repository.put import Place, Put, place_of
+    from evo.repository.put import UserFunction, Put, place_of
     from evo.repository.put import put as put_it
     from operators.errors import UserError
 
     if undo and into:
-        place = Place.of(into)
+        place = UserFunction.of(into)
     else:
         subject = from_run(Run(find_run(runs, run)), task)
         place = place_of(subject, into)

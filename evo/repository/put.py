@@ -25,16 +25,17 @@ from typing import Any
 from evo.outside.kit import Change
 from evo.packaging.cpp import identifier
 from evo.packaging.package import Subject, package_files, relative, write_folder
+from evo.packaging.runtime import compare
 from evo.packaging.runtime.loading import TORCH_TYPES
 from evo.packaging.solution import returned_text
-from evo.repository import compare
+from evo.repository.recording import signature
 from operators.definition.spec import Operator
 from operators.dtypes import resolve_dtype
 from operators.errors import MachineError, UserError
 from operators.files import read_text
 from operators.importing import arguments
 from operators.importing.folder import CALL, ORIGIN
-from operators.importing.taken import MARK, definition, function_in, package_of, source_digest, without_marks
+from operators.importing.taken import MARK, definition, file_and_name, package_of, source_digest, without_marks
 
 JOURNAL = "put.json"
 LEFT_OUT = ("test_kernel.py", "cases.npz", "cpp/")
@@ -43,16 +44,16 @@ COMPARE_S = 600.0
 
 
 @dataclass(frozen=True)
-class Place:
+class UserFunction:
     """The function that a kernel is put into the place of."""
 
     path: Path
     name: str
 
     @classmethod
-    def of(cls, named: str) -> Place:
+    def of(cls, named: str) -> UserFunction:
         """Return the place that `FILE:NAME` names. It raises UserError."""
-        path, name = function_in(named)
+        path, name = file_and_name(named)
         return cls(path.resolve(), name)
 
     @property
@@ -106,15 +107,15 @@ class Place:
         return there
 
 
-def place_of(subject: Subject, into: str) -> Place:
+def place_of(subject: Subject, into: str) -> UserFunction:
     """Return the place that a kernel's operator was taken from, or `into`. It raises UserError."""
-    return Place.of(into or _call(subject.operator)["into"])
+    return UserFunction.of(into or _call(subject.operator)["into"])
 
 
 class Put:
     """One kernel on its way into a repository."""
 
-    def __init__(self, subject: Subject, place: Place) -> None:
+    def __init__(self, subject: Subject, place: UserFunction) -> None:
         """It raises UserError for a kernel that cannot take the function's place."""
         verdict = subject.verdict or {}
         if verdict.get("status") != "correct" or verdict.get("level") != "confirmed":
@@ -188,11 +189,11 @@ def put(made: Put, *, test: str, python: str, every: bool, say: Callable[[str], 
         made.begin()
         found, kept = made.compare(python), []
         for call, each in zip(made.calls, found, strict=True):
-            shapes = ", ".join(str(told["shape"]) for told in call["arguments"].values() if "shape" in told)
+            shapes = signature(call["arguments"])
             times = f"{each['old_us']:.4g} us before, {each['new_us']:.4g} us with the kernel"
             if each["difference"] or not each["served"]:
                 raise MachineError(f"{shapes}: {each['difference'] or 'the kernel does not serve it'}: nothing was put")
-            faster = each["new_us"] < each["old_us"]
+            faster = each["is_faster"]
             kept += [call] if faster or every else []
             left = "" if faster or every else "; it stays with the function"
             say(f"{shapes}: {times}, {each['old_us'] / each['new_us']:.3g}x{left}")
@@ -215,7 +216,7 @@ def put(made: Put, *, test: str, python: str, every: bool, say: Callable[[str], 
 
 
 @contextmanager
-def _undone(place: Place) -> Iterator[Callable[[], None]]:
+def _undone(place: UserFunction) -> Iterator[Callable[[], None]]:
     """Take the kernel out at the end, however that comes, unless the function that this gives was called."""
     stays = False
 
@@ -324,39 +325,39 @@ COUNTING = os.environ.get("EVO_PUT_COUNTS", "")
 COUNTS = {{"kernel": 0, "function": 0}}
 
 
-def put(function):
+def put(evo_function):
     """The function, with the kernel in its place where that was judged."""
     try:
-        text = inspect.getsource(function)
+        text = inspect.getsource(evo_function)
         if hashlib.sha256(text[text.index("def {name}") :].strip().encode()).hexdigest() != SOURCE:
             raise ValueError("the function is another by now")
-        from . import {operator} as kernel
+        from . import {operator} as evo_kernel
     except Exception as error:
         warnings.warn(f"{name}: its kernel is not used: {{error}}", RuntimeWarning, stacklevel=2)
-        kernel = None
-    broken = set()
+        evo_kernel = None
+    evo_broken = set()
 
-    @functools.wraps(function)
+    @functools.wraps(evo_function)
     def {name}({signature}):
-        if kernel is not None and serves({given}) and {conditions} and not broken:
+        if evo_kernel is not None and evo_serves({given}) and {conditions} and not evo_broken:
             try:
-                {outputs} = kernel({passed})
+                {outputs} = evo_kernel({passed})
                 if COUNTING:
                     COUNTS["kernel"] += 1
                 return {returned}
             except (RuntimeError, ValueError, NotImplementedError, OSError) as error:
                 if not torch.compiler.is_compiling():
-                    broken.add("kernel")
+                    evo_broken.add("kernel")
                     warnings.warn(f"{name}: its kernel is not used: {{error}}", RuntimeWarning, stacklevel=2)
         if COUNTING:
             COUNTS["function"] += 1
-        return function({old})
+        return evo_function({old})
 
-    {name}.__defaults__, {name}.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
+    {name}.__defaults__, {name}.__kwdefaults__ = evo_function.__defaults__, evo_function.__kwdefaults__
     return {name}
 
 
-def serves({given}):
+def evo_serves({given}):
     """Whether the kernel was judged for such tensors: it has no gradients, and takes what is dense."""
     return (
         {serves}
@@ -387,7 +388,7 @@ if COUNTING:
 class _Dispatch:
     """The text of dispatch.py."""
 
-    def __init__(self, subject: Subject, place: Place, call: Mapping[str, Any]) -> None:
+    def __init__(self, subject: Subject, place: UserFunction, call: Mapping[str, Any]) -> None:
         operator, task = subject.operator, subject.task
         text, function = definition(place.path, place.name)
         arguments = function.args
@@ -410,6 +411,9 @@ class _Dispatch:
                 raise UserError(
                     f"{where}: `{name}` was recorded in {dtype}, and the kernel judged in {wanted}: search with --dtype"
                 )
+            if recorded[known]["device"] != task.target:
+                device = recorded[known]["device"]
+                raise UserError(f"{where}: `{name}` was recorded on {device}, and the kernel is for {task.target}")
             self.read.append(known)
             self.given.append(name)
             passed.append(f"{name}.view(torch.uint8)" if dtype == "bool" else name)

@@ -14,7 +14,8 @@ from typing import Any
 
 from evo.repository import recorder
 from operators.errors import UserError
-from operators.importing.taken import RECORD_FORMAT, function_in
+from operators.files import read_text
+from operators.importing.taken import RECORD_FORMAT, function_in, without_marks
 
 SEEN_ALONE = {"TORCHDYNAMO_DISABLE": "1"}
 """Settings for the program: what is compiled ahead is called by no Python, so that no call of it would be seen."""
@@ -27,6 +28,8 @@ def record(named: str, command: Sequence[str], out: Path) -> tuple[int, list[dic
     kept. Nothing is written where no call was seen. It raises UserError.
     """
     path, name = function_in(named)
+    if without_marks(text := read_text(path), name) != text:
+        raise UserError(f"{named}: a kernel serves its calls: evo put --undo --into {named} first")
     if not command:
         raise UserError(f"evo record {named}: write the command after --, such as: -- python train.py")
     with tempfile.TemporaryDirectory(prefix="evo-record-") as place:

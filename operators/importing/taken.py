@@ -25,11 +25,17 @@ MARK = "# kernel-evo: "
 
 def function_in(named: str) -> tuple[Path, str]:
     """Return file and name of `FILE:NAME`, a function at the top of a Python file. It raises UserError."""
+    path, name = file_and_name(named)
+    definition(path, name)
+    return path, name
+
+
+def file_and_name(named: str) -> tuple[Path, str]:
+    """Return the parts of `FILE:NAME`, whether they are there or not. It raises UserError."""
     place, _, name = named.rpartition(":")
     path = Path(place).expanduser()
     if not re.fullmatch(r"\w+", name) or path.suffix != ".py":
         raise UserError(f"{named}: write FILE.py:FUNCTION")
-    definition(path, name)
     return path.absolute(), name
 
 
@@ -245,7 +251,7 @@ def _bound(statement: ast.stmt) -> set[str]:
 
 
 def _imported(node: ast.AST, path: Path, root: Path, known: set[str]) -> Iterator[tuple[Path, set[str] | None]]:
-    """What an import statement takes from files of the repository."""
+    """The files of the repository that an import statement reads, and the names that it takes from each."""
     if isinstance(node, ast.Import):
         for each in node.names:
             if (each.asname or each.name.partition(".")[0]) in known and (module := _module(root, each.name)):

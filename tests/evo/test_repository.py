@@ -1,4 +1,4 @@
-"""A function of a user's repository: its calls recorded, an operator made of it, a kernel put into its place and out."""
+"""A function of a user's repository: its calls are recorded, it becomes an operator, a kernel takes its place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 from evo.outside.importing import made_operator
 from evo.packaging.package import Subject
-from evo.repository.put import Place, Put, place_of, put
+from evo.repository.put import UserFunction, Put, place_of, put
 from evo.repository.recording import record
 from operators.beginning import begin
 from operators.catalog import load
@@ -230,7 +230,7 @@ def placed(subject: Subject, test: str = "", said: list[str] | None = None) -> b
     return put(made, test=test, python=sys.executable, every=True, say=lines.append)
 
 
-def outcome(place: Place, code: str) -> str:
+def outcome(place: UserFunction, code: str) -> str:
     """The last line that a Python in the repository prints."""
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=place.root, capture_output=True, text=True, check=True,
@@ -285,6 +285,17 @@ def test_a_function_that_is_changed_later_loses_its_kernel_with_a_warning(square
     place.path.write_text(place.path.read_text().replace("row * row + more", "row + more"))
     said = outcome(place, "import torch, squares; print(squares.squared(torch.ones(24) * 5)[0].item())")
     assert said.startswith("6.0") and "the function is another by now" in said
+
+
+def test_a_put_kernel_hides_no_call_from_a_record_and_goes_out_without_its_function(squares: Subject) -> None:
+    assert placed(squares)
+    place = place_of(squares, "")
+    with pytest.raises(UserError, match="a kernel serves its calls"):
+        record(f"{place.path}:squared", ["true"], place.root / "out.json")
+    text = place.path.read_text().replace("def squared", "def cubed")
+    place.path.write_text(text)
+    assert UserFunction.of(f"{place.path}:squared").take_out()
+    assert not place.folder.exists() and "kernel-evo" not in place.path.read_text()
 
 
 ENDINGS = {"exit 3": "fails with the kernel", "kill -INT $PPID; sleep 60": "", "kill -TERM $PPID; sleep 60": ""}

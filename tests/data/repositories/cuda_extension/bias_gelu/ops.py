@@ -3,8 +3,6 @@
 from functools import cache
 from pathlib import Path
 
-import torch
-
 from bias_gelu.reference import bias_gelu_reference
 
 SOURCE = Path(__file__).parent / "csrc" / "bias_gelu.cu"

@@ -1,6 +1,5 @@
 """The same in torch."""
 
-import torch
 from torch.nn import functional
 
 

@@ -19,7 +19,8 @@ from torch.utils import _pytree as pytree
 
 from operators.importing.arguments import argument
 
-ROUNDS = 15
+ROUNDS, WON = 15, 12
+"""Rounds of timing, and those that the kernel must win to be called faster."""
 BATCH_S = 0.01
 """Seconds of the calls that are timed together."""
 SHORT, LONG = 5e-2, 2e-3
@@ -38,8 +39,10 @@ def compared(function: Callable[..., Any], call: Mapping[str, Any], only: list[s
         old, new = function.__wrapped__, function  # type: ignore[attr-defined]
         found, wanted = new(*positional, **named), old(*positional, **named)
         served = counts(function) > before
-        times = timed([lambda: old(*positional, **named), lambda: new(*positional, **named)], device)
-    return {"served": served, "difference": difference(found, wanted), "old_us": times[0], "new_us": times[1]}
+        rounds = timed([lambda: old(*positional, **named), lambda: new(*positional, **named)], device)
+    times = {"old_us": median(old for old, _ in rounds), "new_us": median(new for _, new in rounds)}
+    won = sum(new < old for old, new in rounds)
+    return {"served": served, "difference": difference(found, wanted), "is_faster": won >= WON, **times}
 
 
 def counts(function: Callable[..., Any]) -> int:
@@ -73,8 +76,8 @@ def difference(found: Any, wanted: Any) -> str:
     return ""
 
 
-def timed(calls: list[Callable[[], Any]], device: str) -> list[float]:
-    """Return microseconds of a call of each, medians of rounds in turn."""
+def timed(calls: list[Callable[[], Any]], device: str) -> list[list[float]]:
+    """Return microseconds of a call of each, by round: they take turns."""
 
     def once(call: Callable[[], Any], times: int) -> float:
         begin = time.perf_counter()
@@ -87,8 +90,7 @@ def timed(calls: list[Callable[[], Any]], device: str) -> list[float]:
     for call in calls:
         once(call, 3)
     times = max(1, int(BATCH_S / max(once(calls[0], 1), 1e-7)))
-    rounds = [[once(call, times) for call in calls] for _ in range(ROUNDS)]
-    return [1e6 * median(each) for each in zip(*rounds, strict=True)]
+    return [[1e6 * once(call, times) for call in calls] for _ in range(ROUNDS)]
 
 
 def main() -> None:
