@@ -76,7 +76,7 @@ def put(
     from evo.api import Run
     from evo.folders import find_run
     from evo.packaging.package import from_run
-    from evo.repository.put import UserFunction, Put, place_of
+    from evo.repository.put import Put, UserFunction, place_of
     from evo.repository.put import put as put_it
     from operators.errors import UserError
 

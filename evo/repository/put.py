@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
+from io import StringIO
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -83,14 +84,13 @@ class UserFunction:
         before = _text(self.path)
         _, function = definition(self.path, self.name)
         first = min([function.lineno, *(each.lineno for each in function.decorator_list)]) - 1
-        lines = before.splitlines(keepends=True)
+        lines = list(StringIO(before, newline=""))  # ends of lines as Python has them
         end = "\r\n" if lines[first].endswith("\r\n") else "\n"
-        dot = "." if package_of(self.path)[0] else ""
-        mark = f"  {MARK}{self.name}{end}"
-        lines[first:first] = [
-            f"from {dot}{self.folder.name}.dispatch import put as _put_{self.name}{mark}",
-            f"@_put_{self.name}{mark}",
-        ]
+        parent = f"from .{self.folder.name}.dispatch import put as _put_{self.name}"
+        if not package_of(self.path)[0]:  # it may be a script, or have a parent without __init__.py
+            module = f"f\"{{__package__ or ''}}.{self.folder.name}.dispatch\".lstrip('.')"
+            parent = f'_put_{self.name} = __import__("importlib").import_module({module}).put'
+        lines[first:first] = [f"{line}  {MARK}{self.name}{end}" for line in (parent, f"@_put_{self.name}")]
         return Change(self.path.parent, self.path.name, before, "".join(lines))
 
     def take_out(self) -> bool:
@@ -294,8 +294,9 @@ def _call(operator: Operator) -> dict[str, Any]:
 
 
 def _name(operator: Operator, dims: Mapping[str, int]) -> str:
-    sizes = dims or dict.fromkeys(operator.dims, 1)
-    return ",".join(f"{dim}={sizes[dim]}" for dim in operator.dims)
+    """The name of a workload; empty for a call that is none. An operator without dims has the one `whole`."""
+    sizes = dims or {"whole": 1}
+    return ",".join(f"{dim}={sizes[dim]}" for dim in operator.dims) if {*operator.dims} <= sizes.keys() else ""
 
 
 # --- the dispatch -----------------------------------------------------------------------------------------------------
@@ -328,18 +329,19 @@ COUNTS = {{"kernel": 0, "function": 0}}
 def put(evo_function):
     """The function, with the kernel in its place where that was judged."""
     try:
-        text = inspect.getsource(evo_function)
+        plain = inspect.unwrap(evo_function)
+        text = inspect.getsource(plain)
         if hashlib.sha256(text[text.index("def {name}") :].strip().encode()).hexdigest() != SOURCE:
             raise ValueError("the function is another by now")
         from . import {operator} as evo_kernel
     except Exception as error:
         warnings.warn(f"{name}: its kernel is not used: {{error}}", RuntimeWarning, stacklevel=2)
-        evo_kernel = None
+        return evo_function
     evo_broken = set()
 
     @functools.wraps(evo_function)
     def {name}({signature}):
-        if evo_kernel is not None and evo_serves({given}) and {conditions} and not evo_broken:
+        if evo_serves({given}) and {conditions} and not evo_broken:
             try:
                 {outputs} = evo_kernel({passed})
                 if COUNTING:
@@ -353,7 +355,7 @@ def put(evo_function):
             COUNTS["function"] += 1
         return evo_function({old})
 
-    {name}.__defaults__, {name}.__kwdefaults__ = evo_function.__defaults__, evo_function.__kwdefaults__
+    {name}.__defaults__, {name}.__kwdefaults__ = plain.__defaults__, plain.__kwdefaults__
     return {name}
 
 

@@ -21,6 +21,8 @@ FILE, NAME = os.environ.get("EVO_RECORD_FILE", ""), os.environ.get("EVO_RECORD_N
 FOLDER = os.environ.get("EVO_RECORD_FOLDER", "")
 MOST_KINDS = 2000
 """Different calls that are kept; further ones are counted as others."""
+FAULTS = (RuntimeError, TypeError, ValueError, AttributeError, LookupError, OSError)
+"""Exceptions of tensors that have no values or sizes, such as those of a tracer, and of a full disk."""
 WITH_MORE = 12  # CO_VARARGS | CO_VARKEYWORDS
 
 
@@ -46,6 +48,8 @@ class Recorder:
         self.is_busy.now = True  # describing tensors calls Python, too
         try:
             self.note(code, frame.f_locals)
+        except FAULTS:  # the program goes on as it would alone
+            self.others += 1
         finally:
             self.is_busy.now = False
 
@@ -124,6 +128,8 @@ def described(value: Any, torch: Any, ranges: bool = False) -> dict[str, Any]:
 
 def spread(value: Any, torch: Any) -> dict[str, float]:
     """The range of a tensor's values; of numbers with a point also mean and deviation."""
+    if value.is_cuda and torch.cuda.is_current_stream_capturing():
+        return {}
     try:
         with torch.no_grad():
             if not value.is_floating_point():
@@ -135,7 +141,7 @@ def spread(value: Any, torch: Any) -> dict[str, float]:
             deviation = float(finite.std()) if finite.numel() > 1 else 0.0
             low, high = float(finite.min()), float(finite.max())
             return {"low": low, "high": high, "mean": float(finite.mean()), "std": deviation}
-    except (RuntimeError, NotImplementedError, TypeError, ValueError):  # such as a tensor of a tracer
+    except FAULTS:
         return {}
 
 

@@ -216,8 +216,8 @@ Imports = list[tuple[Path, set[str] | None]]
 
 def _statements(path: Path, names: set[str] | None, root: Path) -> tuple[str, Imports]:
     """The statements at the top of a file that these names need, and what they import from the repository."""
-    lines = without_marks(read_text(path)).splitlines()
-    tree = ast.parse("\n".join(lines))
+    text = without_marks(read_text(path))
+    tree, lines = ast.parse(text), text.split("\n")
     kept: set[int] = set()
     waiting = [name for each in tree.body for name in _bound(each)] if names is None else list(names)
     known: set[str] = set()

@@ -15,7 +15,7 @@ import pytest
 
 from evo.outside.importing import made_operator
 from evo.packaging.package import Subject
-from evo.repository.put import UserFunction, Put, place_of, put
+from evo.repository.put import Put, UserFunction, place_of, put
 from evo.repository.recording import record
 from operators.beginning import begin
 from operators.catalog import load
@@ -167,11 +167,15 @@ import functools
 import torch
 
 
-@functools.wraps(str)
-def other():
-    pass
+def announced(function):
+    @functools.wraps(function)
+    def inner(*arguments, **named):
+        return function(*arguments, **named)
+
+    return inner
 
 
+@announced
 def squared(x, *, more=1.0):
     return torch.stack([row * row + more for row in x.unbind()])
 
@@ -270,9 +274,9 @@ def test_a_kernel_serves_what_it_was_judged_for_and_goes_out_to_the_letter(squar
     assert any("the kernel served 1 of 2 calls" in line for line in said)
     assert place.state() == "put"
     assert set(kept(place.root)) > set(before)
-    assert (place.path.read_bytes().count(b"\n"), b"\r\n@_put_squared" in place.path.read_bytes()) == (
-        before["squares.py"].count(b"\n") + 2, True,
-    )  # fmt: skip
+    text = place.path.read_bytes()
+    assert text.count(b"\n") == text.count(b"\r\n") == before["squares.py"].count(b"\n") + 2
+    assert b"\r\n@_put_squared  # kernel-evo: squared\r\n@announced" in text
     assert not list(place.folder.glob("test_*"))  # the user's pytest would collect it
     assert outcome(place, COUNTED).split() == ["1", "1", "1", "0", "0", "0", "0", "0"]
     assert place.take_out() and kept(place.root) == before
