@@ -20,7 +20,7 @@ from fitness.profiling.profiles import Profile
 from fitness.targets import fitness
 from fitness.words import beside, digits, flags, of_bound, speedup, time_us
 from operators.catalog import load
-from operators.definition.spec import Operator, Task
+from operators.definition.spec import Operator, Task, sets_of
 from operators.errors import UserError, unknown
 from operators.files import read_text
 from operators.kernel import Kernel
@@ -165,7 +165,7 @@ def run_scores(run: Run) -> dict[str, float]:
     if not (row := run.row):
         return {}  # it was stopped before it began
     config = RunConfig.from_json(row["config_json"])
-    if config.workload_set != PUBLISHED:
+    if PUBLISHED not in sets_of(config.workload_set):
         return {}
     timed: dict[str, dict[str, float]] = {}
     for ratio in run.rows("status.ratios"):

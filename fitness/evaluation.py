@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from operators.libraries import called
+
 Z95 = 1.96
 """Standard errors from the middle to either end of a 95 % interval."""
 RESOLVED, WIDE = 0.2, math.log(2)
@@ -83,8 +85,8 @@ class LibraryTiming(Timing):
 
     library: str = ""
     """The call's name; empty in runs of versions that had one call an operator."""
-    composed: bool = False
-    """Whether the library has no one call for it, so that several make the result."""
+    kind: str = "call"
+    """The rival's class, as `operators.libraries.Kind` has them."""
 
 
 def named(by_workload: Mapping[str, str]) -> str:
@@ -97,18 +99,9 @@ def named(by_workload: Mapping[str, str]) -> str:
     return "; ".join(f"{name} ({', '.join(workloads)})" for name, workloads in found.items())
 
 
-COMPOSED = ", composed"
-"""Suffix of the name of a library's call that is more than one."""
-
-
-def called(name: str, *, composed: bool) -> str:
-    """Return a library's call by its name, and what it is if more than one."""
-    return name + COMPOSED * composed
-
-
 def library_calls(timings: Iterable[LibraryTiming]) -> str:
     """Return the names of the calls, those of several workloads as `named` has them; empty where they are not known."""
-    return named({t.workload: called(t.library, composed=t.composed) for t in timings if t.library})
+    return named({t.workload: called(t.library, t.kind) for t in timings if t.library})
 
 
 @dataclass(frozen=True)

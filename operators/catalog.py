@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import inspect
+import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -18,9 +19,11 @@ from operators.definition.reading import read_operator
 from operators.definition.spec import Operator
 from operators.errors import OperatorError, machine_error, unknown
 from operators.files import read_bytes
-from operators.libraries import LIBRARIES, UNNAMED, LibraryCall, own
+from operators.libraries import LIBRARIES, UNNAMED, LibraryCall, compiled, compiles, own
 
 ROOT = Path(__file__).parent
+WITHOUT_COMPILER = "TORCH_COMPILE_DISABLE"
+"""Torch's own environment variable; where it is 1, nothing is compiled, and no compiled rival is tried."""
 FUNCTIONS: Mapping[str, str] = {
     "reference": "Gets floating tensors in fp64 and returns the outputs: one tensor, or tensors by name.",
     "magnitude": (
@@ -145,6 +148,8 @@ class Functions:
     def libraries(self, target: str, dtype: str) -> list[LibraryCall]:
         """The calls that a task's kernels may be compared with, `library(...)` among them, in the order declared."""
         served = [each.of(dtype) for each in declared_libraries(self.operator.folder) if each.serves(target, dtype)]
+        if os.environ.get(WITHOUT_COMPILER) == "1":
+            served = [each for each in served if each.kind != "compiled"]
         return served if self.offers("library") else [each for each in served if each.function]
 
     def bound(self, vendor: LibraryCall, values: Mapping[str, Any]) -> Callable[[], Any]:
@@ -154,9 +159,14 @@ class Functions:
         """
         if vendor.function is None:
             prepared = self.prepare(values)
-            return self._bound(self.module.library, "library", {**values, "prepared": prepared})
-        prepared = self._bound(vendor.prepare, vendor.name, values)() if vendor.prepare else None
-        return self._bound(vendor.function, vendor.name, {**values, "prepared": prepared})
+        else:
+            prepared = self._bound(vendor.prepare, vendor.name, values)() if vendor.prepare else None
+        function, name = (vendor.function, vendor.name) if vendor.function else (self.module.library, "library")
+        if vendor.kind != "compiled":
+            return self._bound(function, name, {**values, "prepared": prepared})
+        made = self._bound(compiles(function), vendor.name, {**values, "prepared": prepared})
+        made()  # which compiles it for these shapes
+        return made
 
     def offers(self, name: str) -> bool:
         """Whether reference.py defines the function `name`, one of `FUNCTIONS`."""
@@ -224,14 +234,16 @@ def declared_libraries(operator_folder: Path) -> tuple[LibraryCall, ...]:
     """
     path = operator_folder / LIBRARIES
     if not path.is_file():
-        return (own(UNNAMED),)
+        return own(UNNAMED), compiled(UNNAMED)
     found = getattr(_imported(path), "LIBRARIES", None)
     if not isinstance(found, list | tuple) or not all(isinstance(each, LibraryCall) for each in found):
         raise OperatorError(f"{path}: it must define LIBRARIES, a list of what operators.libraries makes")
-    names = [each.name for each in found]
+    own_names = [each.name for each in found if each.function is None and each.kind != "compiled"]
+    calls = *found, *map(compiled, own_names)
+    names = [each.name for each in calls]
     if twice := [name for name in names if names.count(name) > 1]:
         raise OperatorError(f"{path}: two calls are named {twice[0]}")
-    return tuple(found)
+    return calls
 
 
 def _imported(path: Path) -> ModuleType:

@@ -1,19 +1,25 @@
 """Calls of vendors' libraries that kernels are compared with: what an operator's `libraries.py` declares.
 
 It defines `LIBRARIES`, a sequence of `LibraryCall`: `own(NAME)` names the `library(...)` of reference.py, the others
-stand beside it. Which is the baseline of a workload is a matter of time (`fitness.judging.library`); none of them
-decides a verdict, which is why the file is no part of an operator's fingerprint.
+stand beside it, and what `torch.compile` makes of `library(...)` is added to them. Which is the baseline of a workload
+is a matter of time (`fitness.judging.library`); none of them decides a verdict, which is why the file is no part of an
+operator's fingerprint.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from inspect import Parameter, Signature
 from typing import Any, Literal
 
 LIBRARIES = "libraries.py"
+Kind = Literal["call", "compiled", "converted", "composed"]
+"""Classes of rivals. `call`: one call of a vendor's library. `compiled`: what torch.compile makes of an expression.
+`converted`: a call that gets an operand in another form or order than a kernel does. `composed`: several calls, since
+the library has no one call for it."""
 Arrays = Literal["torch", "numpy", "cupy"]
 ROOTS: dict[str, Arrays] = {"numpy": "numpy", "scipy": "numpy", "cupy": "cupy", "cupyx": "cupy"}
 """Arrays that a library takes, by the first word of its calls' names; any other takes torch's tensors."""
@@ -24,8 +30,16 @@ WITHOUT_BF16 = ("numpy", "cupy")
 """These have no such type; a call that is given bytes and says so itself takes torch's tensors."""
 NARROW = ("bf16", "fp16")
 CONVERTED = " (converted before)"
-"""Ends the name of a call that gets an operand in another form or order than a kernel does. The conversion is not
-timed: the call is spared work that a kernel has to do, which a reader of a comparison must know."""
+"""Ends the name of a `converted` call. The conversion is not timed: the call is spared work that a kernel has to do,
+which a reader of a comparison must know."""
+COMPOSED = ", composed"
+"""Ends the name of a `composed` call wherever it is told."""
+COMPILED = "torch.compile"
+"""Begins the name of a `compiled` call."""
+MODE = "max-autotune-no-cudagraphs"
+"""The mode in which expressions are compiled: the fastest of what the compiler knows, by its own measurement."""
+RECOMPILATIONS = 256
+"""Most shapes that one expression is compiled for in a process; each workload has its own code."""
 UNNAMED = "library()"
 """The name of a call without a name of its own."""
 
@@ -41,8 +55,7 @@ class LibraryCall:
     returns what that returns. None: `library(...)` itself."""
     prepare: Callable[..., Any] | None = None
     """Preparation, which is not timed: plans, handles, the vendor's matrix objects."""
-    composed: bool = False
-    """Whether several calls make the result, since the library has none for it."""
+    kind: Kind = "call"
     composed_in: tuple[str, ...] = ()
     """Task dtypes that need several calls where others need one: conversions of what the library rounds too early."""
     arrays: Arrays = "torch"
@@ -50,14 +63,9 @@ class LibraryCall:
     dtypes: tuple[str, ...] = ()
     """Element types of tasks; empty: all that its arrays know."""
 
-    @property
-    def kind(self) -> str:
-        """`library` or `composed`, as tables have it."""
-        return "composed" if self.composed else "library"
-
     def of(self, dtype: str) -> LibraryCall:
         """The call as it is in tasks of a dtype."""
-        return replace(self, composed=self.composed or dtype in self.composed_in)
+        return replace(self, kind="composed") if self.kind == "call" and dtype in self.composed_in else self
 
     def serves(self, target: str, dtype: str) -> bool:
         """Whether tasks of a target and dtype may try it."""
@@ -69,7 +77,7 @@ def own(
     name: str, *, composed: bool = False, composed_in: tuple[str, ...] = (), converted: bool = False
 ) -> LibraryCall:
     """Return the `library(...)` of the operator's reference.py under the name of what it calls."""
-    return LibraryCall(name + CONVERTED * converted, composed=composed, composed_in=composed_in)
+    return LibraryCall(name + CONVERTED * converted, kind=_kind(composed, converted), composed_in=composed_in)
 
 
 def call(
@@ -85,7 +93,51 @@ def call(
     """Return a call that a function makes. Its arrays are those of the library that `name` begins with."""
     arrays = ROOTS.get(name.split(".")[0], "torch")
     name += CONVERTED * converted
-    return LibraryCall(name, function, prepare, composed, (), arrays, targets or TARGETS[arrays], dtypes)
+    kind = _kind(composed, converted)
+    return LibraryCall(name, function, prepare, kind, (), arrays, targets or TARGETS[arrays], dtypes)
+
+
+def _kind(composed: bool, converted: bool) -> Kind:
+    return "converted" if converted else "composed" if composed else "call"
+
+
+def compiled(
+    name: str = "", function: Callable[..., Any] | None = None, *, dtypes: tuple[str, ...] = ()
+) -> LibraryCall:
+    """Return what torch.compile makes of a function of torch's tensors, or of `library(...)` itself."""
+    return LibraryCall(f"{COMPILED}({name})", function, kind="compiled", dtypes=dtypes)
+
+
+@lru_cache
+def compiles(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that is compiled whole for every shape that it meets; each process has one of a function."""
+    import torch
+    from torch._dynamo import config
+    from torch._inductor import select_algorithm
+
+    select_algorithm.PRINT_AUTOTUNE = False  # a table of its measurements, on the user's terminal
+    config.recompile_limit = config.accumulated_recompile_limit = RECOMPILATIONS
+    made: Callable[..., Any] = torch.compile(function, fullgraph=True, dynamic=False, mode=MODE)
+    return made
+
+
+def called(name: str, kind: str) -> str:
+    """Return a rival by its name, which tells its kind."""
+    return name + COMPOSED * (kind == "composed")
+
+
+def kind_of(name: str) -> Kind:
+    """Return the kind of a rival that is told so (`called`)."""
+    if name.startswith(COMPILED + "("):
+        return "compiled"
+    return "converted" if name.endswith(CONVERTED) else "composed" if name.endswith(COMPOSED) else "call"
+
+
+def kinds_in_words(kinds: Iterable[str]) -> str:
+    """Return the kinds of a task's rivals that are no calls of a vendor's, as `composed` or `partly compiled`."""
+    found = sorted(set(kinds))
+    others = " and ".join(kind for kind in found if kind != "call")
+    return others if len(found) == 1 else "partly " * bool(others) + others
 
 
 def direct(name: str, *arguments: str, dtypes: tuple[str, ...] = (), **constants: Any) -> LibraryCall:

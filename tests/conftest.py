@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from hypothesis import settings
 
 from evo.store import writer
 from evo.store.schema import StoredTable, tables
-from operators.catalog import load
+from operators.catalog import WITHOUT_COMPILER, load
 from operators.definition.spec import Operator
 from tests.choosing import BRIEF, FULL
 from tests.garbage import no_garbage_collected
@@ -29,6 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    os.environ.setdefault(WITHOUT_COMPILER, "1")  # compiled rivals take seconds each; few tests ask for them
     settings.load_profile(FULL if config.getoption("--slow") else BRIEF)
 
 

@@ -15,15 +15,16 @@ from evo.api import Ancestor, Run, StoredKernel, Verdict
 from evo.charts.roofline import placed, stored_peaks
 from evo.compatibility import ACCELERATOR, KERNEL_FILES
 from evo.session import DEFINITIONS
-from fitness.evaluation import Z95, Level, Status, called, interval95
+from fitness.evaluation import Z95, Level, Status, interval95
 from fitness.judging.timing import LogRatio, mean
 from fitness.words import speedup
 from operators.catalog import load
 from operators.champions import Champion, champions, standing, write_champion
 from operators.definition.fingerprint import fingerprint
-from operators.definition.spec import CHAMPIONS, Operator, Task
+from operators.definition.spec import CHAMPIONS, Operator, Task, sets_of
 from operators.errors import PlanError, UserError
 from operators.kernel import Kernel
+from operators.libraries import called
 from operators.plan.reading import parse_plan
 
 NO_NAME = re.compile(
@@ -195,8 +196,8 @@ class _Judge:
         stays."""
         if (current.run, current.kernel) == (self.run.id, best.id):
             raise _Stays(f"{current.file} is the run's own best kernel already")
-        if current.workloads != self.config["workload_set"]:
-            raise _Stays(f"{current.file} is for the workloads `{current.workloads}`, which this run did not time")
+        if missing := set(sets_of(current.workloads)) - set(sets_of(self.config["workload_set"])):
+            raise _Stays(f"{current.file} is for the workloads `{'+'.join(missing)}` too, which this run did not time")
         path = operator.folder / CHAMPIONS / current.file
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         standing_id = Kernel(operator.name, task.target, text).id
@@ -285,7 +286,7 @@ def _measured(verdict: Verdict) -> dict[str, Any]:
     }
     if verdict.library_timings:
         library = mean([LogRatio(each.log_ratio, each.log_ratio_se) for each in verdict.library_timings])
-        calls = dict.fromkeys(called(t.library, composed=t.composed) for t in verdict.library_timings if t.library)
+        calls = dict.fromkeys(called(t.library, t.kind) for t in verdict.library_timings if t.library)
         found |= {
             "over_library": _rounded(library.value),
             "over_library_interval": _interval(library),

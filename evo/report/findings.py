@@ -12,7 +12,6 @@ from evo.report.document import Findings, TaskFinding
 from evo.report.run_data import Descent, Material, Row
 from evo.report.run_kernels import anchor
 from evo.report.status import TaskSummary
-from evo.report.terminal import composed
 from fitness.words import interval, ratio, speedup, standing, time_us
 
 FEW = 5
@@ -58,7 +57,8 @@ def _finding(
 
 
 def _brief(t: TaskSummary) -> str:
-    library = f"; {ratio(t.against_library)} of the{composed(t)} library" if t.against_library else ""
+    rival = f"the library, {t.library_kinds}" if t.library_kinds else "the library"
+    library = f"; {ratio(t.against_library)} of {rival}" if t.against_library else ""
     return f"{time_us(t.baseline_us)} \N{RIGHTWARDS ARROW} {time_us(t.best_us)}{library}"
 
 
@@ -73,7 +73,7 @@ def _found(t: TaskSummary) -> str:
 def _library(t: TaskSummary) -> str:
     if t.against_library is None:
         return f"not timed: {t.library_problem}" if t.library_problem else ""
-    which = f"{t.library or 'the library'} ({composed(t).strip() or 'one call of the vendor'})"
+    which = f"{t.library or 'the library'} ({t.library_kinds or 'one call of the vendor'})"
     bounds = interval(t.against_library_low, t.against_library_high)
     return f"{ratio(t.against_library)} (95 %: {bounds}) of {time_us(t.library_us)} by {which}"
 

@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 from evo.compare.config import Arm as CompareArm
 from evo.compare.config import Comparison
 from evo.config import STRATEGIES, CellSettings, RunConfig
-from fitness.evaluation import called, named
+from fitness.evaluation import named
 from fitness.judging.library import CallTrial, known
 from fitness.profiling.roofline import roofline
 from fitness.targets import check_target, peaks, present_target
@@ -31,7 +31,7 @@ from operators.definition import reading
 from operators.definition.forms import FORMS
 from operators.definition.reading import Formula, Sizes
 from operators.definition.spec import Operator
-from operators.libraries import call, direct, own
+from operators.libraries import call, called, compiled, direct, own
 from operators.plan import keys as plan_keys
 
 REQUIRED = "required"
@@ -67,7 +67,7 @@ def operator_pages() -> list[Page]:
     about = (
         "Functions name what they want of dims, derived dims, scalars and tensors as arguments, and what is said below."
     )
-    calls = [Entry(f"{f.__name__}{_arguments(f)}", "function", "", _summary(f)) for f in (own, call, direct)]
+    calls = [Entry(f"{f.__name__}{_arguments(f)}", "function", "", _summary(f)) for f in (own, call, direct, compiled)]
     makers = [Entry(f"{name}{_arguments(f)}", "function", "", _summary(f)) for name, f in _makers()]
     return [
         *keys,
@@ -234,7 +234,7 @@ def _libraries(operator: Operator) -> list[tuple[str, str]]:
     """The calls that its kernels may be compared with, and what each workload's fastest was where they were tried."""
     offered = functions(operator.folder).offers("library")
     calls = [c for c in declared_libraries(operator.folder) if c.function or offered]
-    declared = [f"{c.name} ({', '.join([*c.targets, *c.dtypes, *['composed'] * c.composed])})" for c in calls]
+    declared = [f"{c.name} ({', '.join([*c.targets, *c.dtypes, *[c.kind] * (c.kind != 'call')])})" for c in calls]
     rows = [("library calls", "; ".join(declared) or "none")]
     for choice in known(operator):
         place = choice.place
@@ -247,7 +247,7 @@ def _libraries(operator: Operator) -> list[tuple[str, str]]:
 
 
 def _called(tried: CallTrial) -> str:
-    return called(tried.name, composed=tried.kind == "composed")
+    return called(tried.name, tried.kind)
 
 
 def _trial(tried: CallTrial) -> str:

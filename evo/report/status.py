@@ -11,7 +11,8 @@ from evo.api import Row, Run
 from evo.budget import doubled
 from evo.individual import NO_CHILD, new_programs
 from evo.report.amounts import duration, of_budget, usd
-from fitness.evaluation import Level, Status, called, named
+from fitness.evaluation import Level, Status, named
+from operators.libraries import called, kinds_in_words
 
 CONFIRMED, UNCONFIRMED, NOTHING_CORRECT, NOT_BEGUN, REFUSED = (
     "confirmed", "unconfirmed", "nothing correct", "not begun", "refused",
@@ -46,10 +47,8 @@ class Standing:
     """The geometric mean over workloads of the times of each one's fastest call."""
     library: str = ""
     """The name of the library's call; where workloads have several, each with its own, as `A (w1, w2); B (w3)`."""
-    library_composed: bool = False
-    """Whether on every workload several calls make the library's result, since it has none for it."""
-    library_partly_composed: bool = False
-    """Whether that is so on some workloads and not on others."""
+    library_kinds: str = ""
+    """Classes of the calls that are no single calls of a vendor's: `composed`, `partly compiled` and the like."""
     against_library: float | None = None
     """Library time / best time. None where there is no library, or the best is not confirmed."""
     against_library_low: float | None = None
@@ -151,15 +150,12 @@ def standings(run: Run) -> dict[str, tuple[Standing, str]]:
 def standing(row: Row) -> Standing:
     """The standing that a row of the view `standings` tells."""
     calls = row["calls"] or []
-    names = {
-        call["workload"]: called(call["library"], composed=bool(call["composed"])) for call in calls if call["library"]
-    }
+    names = {call["workload"]: called(call["library"], call["kind"]) for call in calls if call["library"]}
     shared = {field.name: row[field.name] for field in fields(Standing) if field.name in row}
     return Standing(
         **(shared | {"flagged": row["flagged"] or ""}),
         library=named(names),
-        library_composed=bool(calls) and all(call["composed"] for call in calls),
-        library_partly_composed=len({bool(call["composed"]) for call in calls}) > 1,
+        library_kinds=kinds_in_words(call["kind"] for call in calls),
     )
 
 

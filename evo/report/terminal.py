@@ -250,14 +250,9 @@ def standing_cells(s: Standing) -> tuple[str, ...]:
         ratio(s.speedup),
         interval(s.speedup_low, s.speedup_high),
         standing(s.level, s.flagged),
-        ratio(s.against_library) + composed(s),
+        (ratio(s.against_library) + f" {s.library_kinds}").rstrip(),
         interval(s.against_library_low, s.against_library_high),
     )
-
-
-def composed(s: Standing) -> str:
-    """Words on a library that has no one call for it, to be appended."""
-    return " composed" * s.library_composed + " partly composed" * s.library_partly_composed
 
 
 def tally(counts: Mapping[str, int]) -> str:

@@ -245,11 +245,11 @@ CREATE TABLE library_timings (
     log_ratio_se       DOUBLE NOT NULL,
     pairs              INTEGER NOT NULL,
     library            VARCHAR,
-    composed           BOOLEAN
+    kind               VARCHAR
 );
 COMMENT ON TABLE library_timings IS 'Per workload: a kernel that was confirmed, measured in pairs with the vendor''s library. latency_us as in timings; log_ratio = ln(library time / kernel time) = ln(library_latency_us / latency_us).';
 COMMENT ON COLUMN library_timings.library IS 'The call, as the library''s documentation names it.';
-COMMENT ON COLUMN library_timings.composed IS 'Whether the library has no one call for it, so that several make the result.';
+COMMENT ON COLUMN library_timings.kind IS 'Class of the call: call (one of a vendor''s), compiled (torch.compile of an expression), converted (it gets an operand in another form, untimed), composed (several calls, since the library has no one for it).';
 
 CREATE TABLE tool_calls (
     tool_key       VARCHAR NOT NULL,

@@ -31,6 +31,10 @@ OK, ERROR, SIGNAL, TIMEOUT, EXIT, FORGED, CLOCK_SET = range(7)
 MEMORY_BYTES = 16 * GIB
 """Address space, guard ranges and shared buffers included."""
 CPU_LIMIT_S = 600
+COMPILED_BYTES = 1 << 30
+"""Largest file that a library's call may write: torch.compile keeps what it makes."""
+COMPILE_S = 120.0
+"""Limit of time of a library's call to be prepared and compiled for one set of inputs."""
 GRACE_S = 5.0
 """Time beyond the kernel's limit that the runner may take to say that it did not finish."""
 STACK_BYTES = 8 << 20
@@ -93,7 +97,7 @@ class CpuRunner:
             environment=env,
             cpu_s=CPU_LIMIT_S,
             memory_bytes=MEMORY_BYTES,
-            file_bytes=4096,
+            file_bytes=4096 if self._only_ours else COMPILED_BYTES,
             alone=True,
         )
 
@@ -133,7 +137,8 @@ class CpuRunner:
         for writable, _, extent in entries:
             words += [writable, extent.offset, extent.map_bytes, extent.data_offset]
         self._send(BIND, words, fds=[inputs.fd, work.fd])
-        addresses = self._receive(len(entries), 20.0, "while its buffers were mapped")
+        limit_s = 20.0 if self._only_ours else COMPILE_S
+        addresses = self._receive(len(entries), limit_s, "while its buffers were mapped")
         self._addresses[slot] = {
             name: (address, extent.bytes) for (_, name, extent), address in zip(entries, addresses, strict=True)
         }

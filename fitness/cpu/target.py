@@ -37,7 +37,7 @@ from fitness.profiling.profiles import Profile
 from fitness.profiling.roofline import Peaks
 from fitness.sandbox.lock import fair_lock
 from fitness.sandbox.memory import Region
-from fitness.sandbox.native import cache_folder
+from fitness.sandbox.native import cache_folder, compiler_environment
 from fitness.sandbox.room import machine_scratch_bytes, scratch_problem
 from operators.catalog import functions
 from operators.definition.spec import Operator, Task, Workload
@@ -194,6 +194,9 @@ class CpuDevice:
             "HOME": "/nonexistent",
             "XDG_CACHE_HOME": str(cache_folder().parent),
             "OPENBLAS_NUM_THREADS": str(self.threads),  # numpy's and scipy's
+            "PATH": os.environ.get("PATH", os.defpath),  # of the compiler that torch.compile calls
+            "TORCHINDUCTOR_COMPILE_THREADS": "1",  # in this process, which ends with its verifier
+            **compiler_environment(),
             **ENVIRONMENT,
         }
         dims: list[dict[str, int]] = [{}] + [dict(case.dims) for sets in cases for case in sets]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import pickle
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,7 +44,7 @@ from fitness.oracle.inputs import draw
 from fitness.oracle.verify import Oracle
 from fitness.profiling.profiles import Profile
 from fitness.profiling.roofline import Peaks
-from fitness.sandbox.native import publish
+from fitness.sandbox.native import compiler_environment, publish
 from fitness.sandbox.room import SHARE, footprint, scratch_problem
 from operators.catalog import functions
 from operators.definition.spec import Operator, Task, Workload
@@ -363,6 +364,8 @@ class CudaDevice:
         self._gpu.runners.expect(sessions)
 
     def open_library(self, call: LibraryCall, cases: Sequence[Sequence[Case]]) -> LibrarySession:
+        for name, folder in compiler_environment().items():
+            os.environ.setdefault(name, folder)
         with enough_memory():
             return LibrarySession(self._judging, call, self._facts.l2_bytes)
 

@@ -42,10 +42,10 @@ CLOSE = 1.02
 """Factor over the least time up to which calls are told apart by noise alone, as two names of one kernel."""
 DISTRIBUTIONS: Mapping[str, tuple[str, ...]] = {
     "torch": ("torch",), "numpy": ("numpy",), "scipy": ("scipy",),
-    "cupy": ("cupy-cuda13x", "cupy-cuda12x", "cupy-cuda11x", "cupy"),
+    "cupy": ("cupy-cuda13x", "cupy-cuda12x", "cupy-cuda11x", "cupy"), "triton": ("triton",),
 }  # fmt: skip
 """Names of packages where they are installed from."""
-OF_TARGET: Mapping[str, tuple[str, ...]] = {"cpu": ("torch", "numpy", "scipy"), "cuda": ("torch", "cupy")}
+OF_TARGET: Mapping[str, tuple[str, ...]] = {"cpu": ("torch", "numpy", "scipy"), "cuda": ("torch", "triton", "cupy")}
 """The packages that a target's calls are of."""
 
 
@@ -55,7 +55,7 @@ class CallTrial:
 
     name: str
     kind: str
-    """`library`, or `composed` where several calls make the result."""
+    """The rival's class, as `operators.libraries.Kind` has them."""
     us: Mapping[str, float] = field(default_factory=dict)
     """By workload that it can run on, the median of calls from cold caches; empty where it is wrong."""
     lack: str = ""
@@ -92,6 +92,7 @@ class BaselineKey:
     device: str
     threads: int
     versions: Mapping[str, str]
+    """Of the packages, and of the driver on a GPU."""
 
 
 @dataclass(frozen=True)
@@ -137,8 +138,16 @@ class BaselineChoice:
 
 @lru_cache
 def versions(target: str) -> dict[str, str]:
-    """Return the versions of the packages whose calls a target has; of one that is not installed, an empty text."""
-    return {name: _version(DISTRIBUTIONS[name]) for name in OF_TARGET[target]}
+    """Return the versions of the packages whose calls a target has, and of a GPU's driver.
+
+    That of a package that is not installed is an empty text.
+    """
+    found = {name: _version(DISTRIBUTIONS[name]) for name in OF_TARGET[target]}
+    if target == "cuda":
+        from fitness.cuda.running.driver import driver_version
+
+        found["driver"] = driver_version()
+    return found
 
 
 def _version(distributions: Sequence[str]) -> str:
@@ -212,7 +221,7 @@ class TaskLibrary:
         with self._device.machine(exclusive=False):
             for call, numbers, session in begun:
                 for number, sets in zip(numbers, inputs.placed(session, numbers), strict=True):
-                    seats[number] = LibrarySeat(session, sets, call.name, call.composed)
+                    seats[number] = LibrarySeat(session, sets, call.name, call.kind)
         return LibraryBaseline([seats[number] for number in sorted(seats)], lack)
 
     def _calls(self) -> tuple[list[tuple[LibraryCall, list[int]]], str]:
@@ -236,10 +245,12 @@ class TaskLibrary:
         It raises OperatorError.
         """
         place = self._place()
-        if not again and (found := self._choice or kept(self._operator, place)):
+        calls = self._declared()
+        found = None if again else self._choice or kept(self._operator, place)
+        if found and [t.name for t in found.tried] == [call.name for call in calls]:
             return found
         found = choose(
-            self._declared(),
+            calls,
             place,
             [workload.name for workload in self._workloads],
             self._tried,
@@ -256,7 +267,7 @@ class TaskLibrary:
             self._operator.name,
             self._task.dtype,
             self._task.target,
-            self._workloads[0].set,
+            "+".join(dict.fromkeys(workload.set for workload in self._workloads)),
             peaks.device,
             peaks.threads,
             versions(self._task.target),

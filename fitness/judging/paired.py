@@ -114,7 +114,7 @@ class LibrarySeat:
     """Sets of the same law, which stay as they are: an operand may have been converted before."""
     name: str = ""
     """Name of the call as `LibraryTiming` has it, and so the next one."""
-    composed: bool = False
+    kind: str = "call"
 
 
 class LibraryBaseline:
@@ -261,7 +261,7 @@ class Pairing:
             beside = self._seen(all_samples)
             pairs = [(beside.mine_ns(mine), max(float(its.elapsed_ns), 1.0)) for mine, its in samples]
             timing = _timing(name, latency_us, self._ratio(pairs, beside, processes=1), len(pairs))
-            yield LibraryTiming(**vars(timing), library=seat.name, composed=seat.composed)
+            yield LibraryTiming(**vars(timing), library=seat.name, kind=seat.kind)
 
     def _estimate(self) -> _Estimate:
         """The estimate from the samples so far."""

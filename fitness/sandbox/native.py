@@ -35,6 +35,12 @@ def cache_folder() -> Path:
     return folder
 
 
+def compiler_environment() -> dict[str, str]:
+    """Return the environment variables that keep what torch.compile makes in the user's cache folder."""
+    folder = cache_folder() / "compiled"
+    return {"TORCHINDUCTOR_CACHE_DIR": str(folder), "TRITON_CACHE_DIR": str(folder / "triton")}
+
+
 def publish(path: Path, data: bytes) -> None:
     """Write a whole file or none, whichever process writes or reads it at the same time."""
     partial = path.with_suffix(f".{os.getpid()}")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from operators.definition.reading import declared
-from operators.definition.spec import Operator
+from operators.definition.spec import Operator, sets_of
 from operators.errors import OperatorError
 from operators.files import read_bytes
 from operators.identity import digest
@@ -46,7 +46,7 @@ def fingerprint(operator: Operator, *, target: str, workload_set: str) -> dict[s
 
 def _declared(operator: Operator, workload_set: str) -> Iterator[tuple[str, str]]:
     table = declared(operator.folder)
-    table["workload"] = [entry for entry in table["workload"] if entry["set"] == workload_set]
+    table["workload"] = [entry for entry in table["workload"] if entry["set"] in sets_of(workload_set)]
     for key in DECIDING:
         yield key, digest(json.dumps(_without_prose(table[key], PROSE.get(key, set())), sort_keys=True))
 

@@ -215,6 +215,11 @@ class Workload:
         return ",".join(f"{name}={value}" for name, value in self.dims.items())
 
 
+def sets_of(name: str) -> list[str]:
+    """Return the workload sets that a name joins with `+`."""
+    return name.split("+")
+
+
 @dataclass(frozen=True)
 class Tolerance:
     """The class of error bound an output is held to.
@@ -301,12 +306,19 @@ class Operator:
         return self.environment(dims) | sizes
 
     def workload_set(self, name: str) -> tuple[Workload, ...]:
-        """The workloads of one set. Raises OperatorError with the sets there are."""
-        chosen = tuple(w for w in self.workloads if w.set == name)
-        if not chosen:
-            sets = ", ".join(sorted({w.set for w in self.workloads}))
-            raise OperatorError(f"operator {self.name}: no workload set `{name}`; there are {sets}")
-        return chosen
+        """The workloads of one set, or of several, as `published+realistic`; each once, the sets in this order.
+
+        Raises OperatorError with the sets there are.
+        """
+        chosen: dict[str, Workload] = {}
+        for part in sets_of(name):
+            own = [w for w in self.workloads if w.set == part]
+            if not own:
+                sets = ", ".join(sorted({w.set for w in self.workloads}))
+                raise OperatorError(f"operator {self.name}: no workload set `{part}`; there are {sets}")
+            for workload in own:
+                chosen.setdefault(workload.name, workload)
+        return tuple(chosen.values())
 
     def ancestor(self, name: str, target: str) -> Path:
         """The file of a first kernel, such as `naive` or `champions/h200`."""

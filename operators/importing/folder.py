@@ -21,7 +21,7 @@ NOTE = "IMPORTED.md"
 ORIGIN = "origin"
 CALL = "call.json"
 MOST_COST = 440
-"""Characters of the formula of operations."""
+"""Characters of the formulas of operations and of terms."""
 CUDA = ("fp32", "bf16", "fp16")
 REFERENCE = '''"""{name}: what graph.json says, evaluated in fp64. `evo import` wrote it; {note} tells from what."""
 
@@ -71,9 +71,8 @@ def write(source: Source, found: Mapping[str, Any], folder: Path, name: str) -> 
         raise UserError(f"{folder}: cannot be made: {error.strerror}") from None
     write_graph(graph, folder / "graph.json")
     dims = dict(found["dims"]) or {"whole": 1}
-    _put(folder / "operator.toml", "\n".join(_toml(source, found, name, dims)) + "\n")
     _put(folder / "reference.py", _reference(found, graph, name))
-    missing = []
+    missing, terms = [], found["terms"]
     for target, file in (("cpu", "naive.cpp"), ("cuda", "naive.cu")):
         try:
             made = generate(graph, target)
@@ -82,6 +81,8 @@ def write(source: Source, found: Mapping[str, Any], folder: Path, name: str) -> 
             continue
         _put(folder / file, made.source)
         missing += [f"{file}: {line}" for line in made.missing]
+        terms = made.terms if len(made.terms) <= MOST_COST else terms
+    _put(folder / "operator.toml", "\n".join(_toml(source, {**found, "terms": terms}, name, dims)) + "\n")
     (folder / ORIGIN).mkdir()
     for file, text in source.files.items():
         (folder / ORIGIN / file).parent.mkdir(parents=True, exist_ok=True)
@@ -161,7 +162,7 @@ def _toml(source: Source, found: Mapping[str, Any], name: str, dims: Mapping[str
         yield from (f"{key} = {text(value)}" for key, value in found["derived"].items())
     for tensor in found["inputs"]:
         yield "\n[[tensor]]"
-        for key in ("name", "role", "dtype", "shape", "distribution", "pattern"):
+        for key in ("name", "role", "dtype", "shape", "distribution", "pattern", "bounded", "specials"):
             if key in tensor:
                 yield f"{key} = {text(tensor[key])}"
     published = [each for each in found["workloads"] if each] or [dict(dims)]

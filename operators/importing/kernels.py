@@ -25,7 +25,7 @@ CPP_TYPES = {
     "T": "T", "ACC": "ACC", "fp64": "double", "fp32": "float", "int64": "long long", "int32": "int",
     "int8": "signed char", "uint8": "unsigned char", "bool": "unsigned char",
 }  # fmt: skip
-_LOCAL = re.compile(r"[abcdiknpqrvw]\d*|at\d*|from\d*|to\d*|best|count|largest|mean|place|rank|root|squares|sum")
+_LOCAL = re.compile(r"[abcdiknpqrvw]\d*|at\d*|from\d*|to\d*|best|count|largest|mean|part|place|rank|root|squares|sum")
 """Names that loop nests use for themselves."""
 
 
@@ -70,7 +70,7 @@ def stored(name: str, shape: Sequence[str], dtype: str) -> Array:
 
 def shared(size: str, groups: int) -> str:
     """A group's part of a size."""
-    return str(int(size) // groups) if size.isdigit() else f"({size}) // {groups}"
+    return size if groups == 1 else str(int(size) // groups) if size.isdigit() else f"({size}) // {groups}"
 
 
 def cast(text: str, dtype: str) -> str:
@@ -81,7 +81,7 @@ def cast(text: str, dtype: str) -> str:
 def product(texts: Sequence[str]) -> str:
     """The product of sizes, as an expression."""
     kept = [text for text in texts if text != "1"]
-    return " * ".join(text if text.isalnum() else f"({text})" for text in kept) or "1"
+    return " * ".join(text if re.fullmatch(r"\w+", text) else f"({text})" for text in kept) or "1"
 
 
 @dataclass
@@ -145,6 +145,8 @@ class Kernel:
                 return self.parameter(name)
             case {"expr": text}:
                 return self.size(text)
+            case {"calc": "float", "args": [str(text)]}:
+                return literal(float(text))
             case {"calc": name, "args": inner}:
                 numbers = [f"ACC({self.number(each)})" for each in inner]
                 sign = {"add": "+", "sub": "-", "mul": "*", "truediv": "/"}.get(name)
@@ -419,8 +421,9 @@ class Writer:
     def _terms(self) -> str:
         found = {product(list(kernel.along.values())) for kernel in self.kernels}
         numbers = [math.prod(map(int, text.split(" * "))) for text in found if re.fullmatch(r"[\d *]+", text)]
-        least, others = str(max(numbers, default=1)), sorted(t for t in found if not re.fullmatch(r"[\d *]+", t))
-        return f"max({', '.join((least, *others))})" if others else least
+        every = sorted(text for text in found if not re.fullmatch(r"[\d *]+", text))
+        every += [str(max(numbers, default=1))] if max(numbers, default=1) > 1 or not every else []
+        return f"max({', '.join(every)})" if len(every) > 1 else every[0]
 
     def _shared(self) -> tuple[dict[str, str], list[tuple[str, str, tuple[str, ...]]]]:
         """Names of scratch in the plan: two of one type and size share memory where their times do not

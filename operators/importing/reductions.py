@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from operators.importing.graph import Node
@@ -68,10 +69,13 @@ def reduction(writer: Writer, node: Node, x: Array, dims: Any = None, *_: Any) -
     dtype = x.dtype if out.dtype == "bool" else out.dtype
     with writer.kernel(node) as kernel, kernel.parallel(_outer(x.shape, along)) as index:
         kernel.line(f"{kind(out.dtype)} sum = {start};")
-        with kernel.loops([x.shape[axis] for axis in along], "r") as inner:
+        sizes = [x.shape[axis] for axis in along]
+        added = name in ("sum", "mean")
+        with _parts(kernel, sizes, "sum", out.dtype) if added else kernel.loops(sizes, "r") as loops:
+            inner, part = loops if added else (loops, "sum")
             v = kernel.get(x, _spread(x.shape, along, index, inner), dtype)
             kernel.line(f"{kind(dtype)} v = {v};")
-            kernel.line(step)
+            kernel.line(step.replace("sum", part) if added else step)
         count = kernel.size(product([x.shape[axis] for axis in along]))
         _put(kernel, out, index, along, end.replace("n", cast(count, out.dtype)) if name == "mean" else end)
     return out
@@ -123,12 +127,26 @@ def _moments(kernel: Kernel, x: Array, sizes: Sequence[str], where: Any) -> None
     """`count`, `mean` and `squares`, the sum of squared deviations."""
     kernel.line(f"ACC count = {kernel.size(product(sizes))};")
     kernel.line("ACC sum = 0, squares = 0;")
-    with kernel.loops(sizes, "r") as inner:
-        kernel.line(f"sum += {kernel.get(x, where(inner), 'ACC')};")
+    with _parts(kernel, sizes, "sum") as (inner, part):
+        kernel.line(f"{part} += {kernel.get(x, where(inner), 'ACC')};")
     kernel.line("ACC mean = sum / count;")
-    with kernel.loops(sizes, "r") as inner:
+    with _parts(kernel, sizes, "squares") as (inner, part):
         kernel.line(f"ACC d = {kernel.get(x, where(inner), 'ACC')} - mean;")
-        kernel.line("squares += d * d;")
+        kernel.line(f"{part} += d * d;")
+
+
+@contextmanager
+def _parts(kernel: Kernel, sizes: Sequence[str], total: str, dtype: str = "ACC") -> Iterator[tuple[list[str], str]]:
+    """Loops that add to a total: where there are several, the innermost one to a part of it, as one long chain of
+    additions would lose too much."""
+    with kernel.loops(sizes[:-1], "r") as outer:
+        part = "part" if outer else total
+        if outer:
+            kernel.line(f"{kind(dtype)} part = 0;")
+        with kernel.loop(f"r{len(outer)}", sizes[-1]) if sizes else nullcontext("") as last:
+            yield [*outer, *([last] if sizes else [])], part
+        if outer:
+            kernel.line(f"{total} += part;")
 
 
 # --- softmax and norms ---

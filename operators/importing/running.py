@@ -25,6 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from operators.dtypes import ACCUMULATOR, DTYPES, DType
 from operators.errors import OperatorError
+from operators.importing.graph import TORCH_DTYPES
 from operators.importing.pointwise import COMPARISONS
 from operators.shared.errors import DIVISION_ULPS, EXP_ULPS, LOG_ULPS, ROOT_ULPS, SINE_ULPS
 
@@ -105,6 +106,9 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         ratio = element.unit_roundoff / self.roundoff
         self.stored = ratio / 2 if ratio > 1 else 0.0
         """Error of storing a result, relative to it, in roundoffs over two."""
+        self.most = torch.finfo(TORCH_DTYPES[element.name]).max
+        self.most_sum = torch.finfo(TORCH_DTYPES[ACCUMULATOR[element.name]]).max
+        """A larger result, or sum on the way to one, is infinite: what is made of it may be any number."""
         self.longest = 1
         self._held: dict[int, tuple[StorageWeakRef, Tensor]] = {}
 
@@ -224,9 +228,15 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         else:
             found, exact = self._smooth(func, name, args, kwargs, outs[0]), name in EXACT
         for y, error in zip(outs, found if isinstance(found, tuple | list) else [found], strict=False):
-            if isinstance(y, Tensor) and error is not None:
+            if not isinstance(y, Tensor):
+                continue
+            over = y.isfinite() & (y.abs() > self.most) if y.is_floating_point() else None
+            if error is None and over is not None and over.any():
+                error = torch.zeros(y.shape, dtype=torch.float64, device=y.device)
+            if error is not None:
                 rounded = self.stored * y.double().abs() if y.is_floating_point() and not exact else 0.0
-                self.keep(y, error + rounded)
+                error = error + rounded
+                self.keep(y, error if over is None else torch.where(over, LARGEST, error))
 
     def _moved(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor | None:
         every = [each for arg in args for each in (arg if isinstance(arg, tuple | list) else [arg])]
@@ -419,6 +429,8 @@ class _Moments:
         self.variance = self.deviation.square().mean(along, True)
         self.variance_error = (2 * self.deviation.abs() * own).mean(along, True) + (grown + 1) * self.variance
         self.variance_error += run.roundoff * self.mean_error.square()
+        over = self.variance * self.count > run.most_sum
+        self.variance_error = torch.where(over & self.variance.isfinite(), LARGEST, self.variance_error)
 
     def standardized(self, eps: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Deviations over their root, and that, each with its errors."""
@@ -520,10 +532,10 @@ def _norm(
         return own.amax(along, keep)
     weighted = (size ** (order - 1) * own).sum(along, keep) / (y.double() ** (order - 1)).clamp(min=1e-300)
     spread = own.square().sum(along, keep).sqrt()
-    return (
-        torch.minimum(weighted, spread)
-        + (terms + 2 * EXP_ULPS * (order not in (1, 2)) + ROOT_ULPS + run.stored) * y.abs()
-    )
+    error = torch.minimum(weighted, spread)
+    error = error + (terms + 2 * EXP_ULPS * (order not in (1, 2)) + ROOT_ULPS + run.stored) * y.abs()
+    over = y.isfinite() & (y.double().square() > run.most_sum)
+    return torch.where(over, LARGEST, error) if order == 2 else error
 
 
 def _running_extreme(run: RunningErrors, func: Any, out: Any, x: Tensor, dim: int) -> Any:

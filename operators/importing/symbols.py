@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import operator as arithmetic
+from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import Any
 
 import sympy
@@ -114,3 +116,50 @@ def _calc(expr: Any, names: Mapping[Any, str]) -> Any:
             made = call("add" if expr.is_Add else "mul", made, arg)
         return made
     raise Unwritable(str(expr)[:80])
+
+
+COMPARED: Mapping[type, Callable[[Any, Any], bool]] = {
+    sympy.Eq: arithmetic.eq, sympy.Ne: arithmetic.ne, sympy.Lt: arithmetic.lt, sympy.Le: arithmetic.le,
+    sympy.Gt: arithmetic.gt, sympy.Ge: arithmetic.ge,
+}  # fmt: skip
+
+
+def at(expr: Any, values: Mapping[Any, int], known: dict[Any, Any]) -> Any:
+    """The value of an expression where its symbols have these; `known` is kept for others with the same values.
+
+    sympy's own substitution, which is left for rare functions, takes a hundred times as long.
+    """
+    if isinstance(expr, int | float):
+        return expr
+    if expr in known:
+        return known[expr]
+    if expr.is_Symbol:
+        found = values[expr]
+    elif expr.is_Rational:
+        found = int(expr) if expr.is_Integer else Fraction(int(expr.p), int(expr.q))
+    elif not expr.args or not all(isinstance(each, sympy.Basic) for each in expr.args):
+        found = expr.subs(values)
+    else:
+        args, kind = [at(each, values, known) for each in expr.args], type(expr).__name__
+        if any(isinstance(each, sympy.Basic) for each in args):
+            found = expr.subs(values)
+        elif expr.is_Add:
+            found = sum(args)
+        elif expr.is_Mul:
+            found = math.prod(args)
+        elif expr.is_Pow and expr.exp.is_Integer and expr.exp > 0:
+            found = args[0] ** args[1]
+        elif kind in ("FloorDiv", "CleanDiv"):
+            found = args[0] // args[1]
+        elif kind in ("Mod", "PythonMod"):
+            found = args[0] % args[1]
+        elif kind == "ModularIndexing":
+            found = args[0] // args[1] % args[2]
+        elif kind in ("Max", "Min"):
+            found = max(args) if kind == "Max" else min(args)
+        elif expr.func in COMPARED:
+            found = COMPARED[expr.func](*args)
+        else:
+            found = expr.subs(values)
+    known[expr] = found
+    return found

@@ -10,10 +10,11 @@ import inspect
 import json
 import math
 import random
+import re
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ from operators.importing.graph import Graph, checked, evaluate
 from operators.importing.problems import Problem, problem_of
 from operators.importing.recorded import Recorded, recorded
 from operators.importing.running import running
-from operators.importing.symbols import plain, value_of
+from operators.importing.symbols import at, plain, value_of
 
 LOOK_S = 500
 """Seconds that a whole look may compute."""
@@ -43,6 +44,12 @@ TRACE_S = 20
 """Seconds that one attempt with symbols may take; after it fewer sizes are symbols."""
 MOST_ELEMENTS = 3_000_000
 """Elements of all values of a computation that is tried for real."""
+MOST_WORK = 100_000_000
+"""Operations at a hidden shape: plain loops take tenths of a second for them."""
+LARGE = 2.0**45
+"""Factor by which inputs of a verdict are larger than those of the source at most."""
+MOST_TRIED = 16
+"""Inputs that are tried one by one."""
 MOST_SMALL = 1 << 29
 """Elements of all values in the workload set `small`: 4 GiB in fp64."""
 MOST_QUICK, MOST_QUICK_WORK = 30_000_000, 3e9
@@ -363,16 +370,16 @@ class Trials:
 
     def __init__(self, problem: Problem, made: Recorded, symbolic: Symbolic, graph: Graph) -> None:
         self.problem, self.made, self.symbolic, self.graph = problem, made, symbolic, graph
-        self.guards = symbolic.guards()
+        self.guards, self.used = symbolic.guards(), symbolic.used()
         self.shown: dict[str, tuple[str, float, float, str]] = {}
         self.differences: list[str] = []
         self.constant: list[bool] = []
         self.base = {made.dims[name]: problem.sizes[name] for name in made.dims}
-        self.least = MOST_ELEMENTS
+        self.least, self.most_work = float(MOST_ELEMENTS), float(MOST_WORK)
 
     def values(self, dims: Mapping[str, int]) -> dict[Any, int]:
         """Sizes by symbol; one that no tensor comes from keeps the source's."""
-        used, own = self.symbolic.used(), self.problem.sizes
+        used, own = self.used, self.problem.sizes
         return {s: dims[self.made.dims[n]] if n in self.made.dims else own[n] for s, n in used.items()}
 
     def sizes(self, dims: Mapping[str, int]) -> dict[str, int]:
@@ -384,22 +391,22 @@ class Trials:
             sizes[name] = int(expr.subs(values))
         return sizes
 
-    def allows(self, dims: Mapping[str, int], most: float = 0) -> bool:
+    def allows(self, dims: Mapping[str, int], *, large: bool = False) -> bool:
         """Whether the guards hold there, and it is not too large to be tried."""
-        values = self.values(dims)
+        values, known = self.values(dims), dict[Any, Any]()
         try:
-            if not all(bool(guard.subs(values)) for guard in self.guards):
+            if not all(bool(at(guard, values, known)) for guard in self.guards):
                 return False
-            if any(int(sympy.sympify(size).subs(values)) < 1 for size in self.made.sizes):
+            if any(int(at(size, values, known)) < 1 for size in self.made.sizes):
                 return False
-            return self.elements(dims) <= (most or self.least)
+            return large or (self.elements(dims) <= self.least and self.work(dims) <= self.most_work)
         except (TypeError, ValueError, ZeroDivisionError):
             return False
 
     def elements(self, dims: Mapping[str, int]) -> int:
         """Elements of all values."""
-        values = self.values(dims)
-        return sum(int(sympy.sympify(count).subs(values)) for count in self.made.counts)
+        values, known = self.values(dims), dict[Any, Any]()
+        return sum(int(at(count, values, known)) for count in self.made.counts)
 
     def passes(self, dims: Mapping[str, int]) -> bool:
         """Whether source and graph agree there; what its tensors look like is kept."""
@@ -466,10 +473,12 @@ class Trials:
     def _raise_limit(self) -> None:
         """A problem whose constants are large cannot be tried small."""
         try:
-            least = self.elements(dict.fromkeys(self.base, 1))
+            ones = dict.fromkeys(self.base, 1)
+            least, work = self.elements(ones), self.work(ones)
         except (TypeError, ValueError, ZeroDivisionError):  # half of one is no size
             return
         self.least = max(self.least, min(3 * least, 400_000_000))
+        self.most_work = max(self.most_work, 3 * work)
 
     def smaller(self) -> dict[str, int] | None:
         """Sizes like the problem's own that a CPU computes in little time."""
@@ -500,7 +509,7 @@ class Trials:
             yield dims
             order = sorted((dim for dim in dims if dims[dim] > 1), key=lambda dim: -dims[dim])
             lower = (dims | {dim: max(1, dims[dim] // 2)} for dim in order)
-            found = next((each for each in lower if self.allows(each, math.inf)), None)
+            found = next((each for each in lower if self.allows(each, large=True)), None)
             if found is None:
                 return
             dims = found
@@ -542,10 +551,26 @@ class Trials:
                 return scale
         raise Failed("its results do not depend on its inputs, so that every wrong kernel would pass: it is no task")
 
+    def fragile(self, dims: Mapping[str, int], change: Callable[[torch.Tensor], torch.Tensor]) -> set[str]:
+        """The inputs that may not be changed so, as results are not finite then."""
+        with foreign(REAL_S), torch.no_grad():
+            leaves, tensors, _ = real(self.problem, self.sizes(dims), 0)
+            values, env = self.made.values(leaves, tensors), self.made.environment(dims)
+            floating = [name for name, value in values.items() if value.is_floating_point()]
+
+            def finite(names: Sequence[str]) -> bool:
+                drawn = {name: change(v.double()) if name in names else v for name, v in values.items()}
+                return all(bool(y.isfinite().all()) for y in evaluate(self.graph, drawn, env).values())
+
+            if finite(floating) or not finite([]):
+                return set()
+            one_by_one = floating if len(floating) <= MOST_TRIED else []
+            return {name for name in one_by_one if not finite([name])} or set(floating)
+
     def work(self, dims: Mapping[str, int]) -> float:
         """Operations of a plain algorithm."""
-        values = self.values(dims)
-        return float(sum(int(sympy.sympify(count).subs(values)) for count in self.made.flops))
+        values, known = self.values(dims), dict[Any, Any]()
+        return float(sum(int(at(count, values, known)) for count in self.made.flops))
 
 
 def close(mine: torch.Tensor, theirs: torch.Tensor) -> bool:
@@ -590,6 +615,7 @@ def look(problem: Problem) -> dict[str, Any]:
         made.notes.append(
             f"the source's own inputs all give one result: numbers are drawn from normal(0, {scale:g}) here"
         )
+    drawn_otherwise(made, trials, [each for each in described if each["role"] == "in"], cpu or hidden[-1]["dims"])
     return {
         "graph": made.graph,
         "derived": made.derived,
@@ -608,6 +634,22 @@ def look(problem: Problem) -> dict[str, Any]:
         "notes": [*made.notes, *problem.notes],
         "differences": trials.differences[:3],
     }
+
+
+def drawn_otherwise(made: Recorded, trials: Trials, inputs: list[dict[str, Any]], dims: Mapping[str, int]) -> None:
+    """Keep zeros and large numbers from the inputs with which results are not finite where they are drawn."""
+    zeros = trials.fragile(dims, lambda x: x * (torch.rand(x.shape) < 0.8))
+    large = trials.fragile(dims, lambda x: x * LARGE)
+    for each in inputs:
+        if each["name"] in large:
+            each["bounded"] = True
+            made.notes.append(f"`{each['name']}` keeps to its range, beyond which results are not finite")
+        if each["name"] in zeros:
+            each["specials"] = []
+            made.notes.append(f"`{each['name']}` holds no zeros, with which results are not finite")
+            above = re.fullmatch(r"uniform\(0, (.+)\)", each.get("distribution", ""))
+            if above:
+                each["distribution"] = f"uniform({float(above[1]) / 64:.6g}, {above[1]})"
 
 
 def written(made: Recorded, counts: list[Any], trials: Trials) -> list[str]:

@@ -5,28 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import geometric_mean
-from typing import Any
+from typing import Any, get_args
 
 from evo.config import read_toml
-from operators.libraries import CONVERTED
+from operators.libraries import Kind
 
 CAMPAIGN = Path(__file__).parents[2] / "runs" / "configs" / "campaign"
 """The kinds of operators are those of its runs."""
 NEAR = 0.9
 """Share of the roofline that a kernel which moves data is to reach."""
+CLASSES = (*get_args(Kind), "mixed")
 Row = Mapping[str, Any]
 
 
 def lines(rows: Sequence[Row]) -> str:
     """Markdown: a line for all, for each dtype and each kind of operator; then what is slower beyond doubt.
 
-    A task is an operator with a dtype, and the library is each workload's fastest call. One that is composed is no one
-    call of the vendor's: tasks where all of them are count for themselves. Where some are, the others are one call, and
-    the task is compared with both.
+    A task is an operator with a dtype, and the rival is each workload's fastest right call, of whatever class. A task's
+    class is that of its workloads' rivals, or `mixed`; for each the mean is told of so many tasks.
     """
     head = (
-        "tasks", "right", "over naive", "over the library", "at least its speed", "composed", "of the roofline",
-        f">= {NEAR:.0%} of it",
+        "tasks", "right", "over naive", "over the strongest rival", "at least its speed",
+        *(f"{kind} rivals" for kind in CLASSES), "of the roofline", f">= {NEAR:.0%} of it",
     )  # fmt: skip
     devices = ", ".join(sorted({row["device"] for row in rows}))
     table = [f"| {devices} | {' | '.join(head)} |", f"|{'---|' * (len(head) + 1)}"]
@@ -37,15 +37,13 @@ def lines(rows: Sequence[Row]) -> str:
     behind = sorted(
         (row for row in _compared(rows) if row["over_library"][2] < 1.0), key=lambda r: r["over_library"][0]
     )
-    slower = [
-        f"{row['operator']} {row['dtype']} {_said(row['over_library'])}{CONVERTED * _converted(row)}" for row in behind
-    ]
-    spared = sum(map(_converted, behind))
+    slower = [f"{row['operator']} {row['dtype']} {_said(row['over_library'])} ({_class(row)})" for row in behind]
+    spared = sum("converted" in row["kinds"] for row in behind)
     refused = [f"{row['operator']} {row['dtype']}: {row['status']}" for row in rows if row["status"] != "correct"]
     return "\n".join([
         *table, "",
-        f"Slower than the library beyond doubt, {len(behind)} tasks"
-        + f" (in {spared} the library's operand was converted before, which is not timed)" * bool(spared)
+        f"Slower than the strongest rival beyond doubt, {len(behind)} tasks"
+        + f" (in {spared} the rival's operand was converted before, which is not timed)" * bool(spared)
         + f": {', '.join(slower) or 'none'}.",
         f"Not right: {', '.join(refused) or 'none'}.",
     ])  # fmt: skip
@@ -70,20 +68,25 @@ def _cells(rows: Sequence[Row]) -> tuple[str, ...]:
         _mean([row["over_naive"][0] for row in right if row.get("over_naive")]),
         _mean([row["over_library"][0] for row in compared]),
         f"{at_least} of {len(compared)}" + (f" ({at_least / len(compared):.0%})" if compared else ""),
-        str(sum(bool(row.get("composed")) for row in right)),
+        *(_of_class(compared, kind) for kind in CLASSES),
         f"{geometric_mean(shares):.0%}" if shares else "-",
         f"{sum(share >= NEAR for share in shares)} of {len(shares)}",
     )  # fmt: skip
 
 
 def _compared(rows: Sequence[Row]) -> list[Row]:
-    """Those that are right and were timed beside a library that has one call for it, on some workload at least."""
-    return [row for row in rows if row["status"] == "correct" and "over_library" in row and not row.get("composed")]
+    """Those that are right and were timed beside a rival."""
+    return [row for row in rows if row["status"] == "correct" and "over_library" in row]
 
 
-def _converted(row: Row) -> bool:
-    """Whether the library was spared work on some workload: it got an operand in another form or order."""
-    return CONVERTED in row.get("library", "")
+def _class(row: Row) -> str:
+    kinds = row["kinds"]
+    return str(kinds[0]) if len(kinds) == 1 else "mixed"
+
+
+def _of_class(rows: Sequence[Row], kind: str) -> str:
+    own = [row["over_library"][0] for row in rows if _class(row) == kind]
+    return f"{_mean(own)} ({len(own)})" if own else "-"
 
 
 def _mean(speedups: Sequence[float]) -> str:

@@ -6,10 +6,11 @@
     python -m tests.bench.champions --recorded --lines        # those that a run confirmed, as their records have it
 
 Prints a JSON line for each kernel and dtype: its verdict, how far it got, speedups over the naive kernel and over the
-vendor's library, of each workload its fastest call (a confirmation measures that), both with their 95 % interval, the
-share of the roofline, and the seconds that it took; then a table of the same, beside what was measured when the kernel
-was taken in. A kernel goes through every level up to `--level`, as one that a search submits, with its tunables' first
-values. All of them are right: exits with 1 where one is refused, which is a false alarm of the verifier, or lost.
+strongest rival, of each workload its fastest call (a confirmation measures that), both with their 95 % interval, as a
+mean and by workload, the share of the roofline, and the seconds that it took; then a table of the same, beside what
+was measured when the kernel was taken in. A kernel goes through every level up to `--level`, as one that a search
+submits, with its tunables' first values. All of them are right: exits with 1 where one is refused, which is a false
+alarm of the verifier, or lost.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from typing import Any
 
 from fitness.cuda.running.driver import device_facts
 from fitness.cuda.target import CudaFitness
-from fitness.evaluation import COMPOSED, Evaluation, Level, interval95, library_calls
+from fitness.evaluation import Evaluation, Level, Timing, interval95, library_calls
 from fitness.judging.base import Anchor, Fitness
 from fitness.judging.levels import full_anchor
 from fitness.judging.timing import LogRatio, mean
@@ -41,6 +42,7 @@ from operators.definition.spec import Operator, Task
 from operators.errors import DeviceError, UserError
 from operators.expression import ExpressionError
 from operators.kernel import Kernel
+from operators.libraries import kind_of
 from tests.bench.champion_lines import lines
 
 LEVELS = tuple(Level)
@@ -186,7 +188,7 @@ def recorded(entry: Entry) -> Row | None:
     if record.over_library_interval:
         row |= {"over_library": [record.over_library, *record.over_library_interval]}
         row |= {"library": "; ".join(record.library)}
-        row["composed"] = all(name.endswith(COMPOSED) for name in record.library)
+        row["kinds"] = sorted({kind_of(name) for name in record.library})
     return row | ({"of_roofline": record.of_roofline} if record.of_roofline else {})
 
 
@@ -210,10 +212,12 @@ def told(found: Evaluation) -> Row:
     row: Row = {"status": str(found.status), "level": str(found.level), "message": found.message[:400]}
     if found.log_speedup is not None and found.log_speedup_se is not None:
         row["over_naive"] = _interval(LogRatio(found.log_speedup, found.log_speedup_se))
+        row["beside_naive"] = _by_workload(found.timings)
     if found.library_timings:
         row["over_library"] = _interval(mean([LogRatio(t.log_ratio, t.log_ratio_se) for t in found.library_timings]))
         row["library"] = library_calls(found.library_timings)
-        row["composed"] = all(t.composed for t in found.library_timings)
+        row["kinds"] = sorted({t.kind for t in found.library_timings})
+        row["beside_library"] = _by_workload(found.library_timings)
     return row | ({"library_lack": found.library_lack} if found.library_lack else {})
 
 
@@ -227,6 +231,10 @@ def of_roofline(operator: Operator, dtype: str, found: Evaluation, limits: Peaks
             continue
         shares.append(model.efficiency(timing.latency_us))
     return round(geometric_mean(shares), 4) if shares and all(shares) else None
+
+
+def _by_workload(timings: Sequence[Timing]) -> dict[str, list[float]]:
+    return {t.workload: _interval(LogRatio(t.log_ratio, t.log_ratio_se)) for t in timings}
 
 
 def _interval(ratio: LogRatio) -> list[float]:

@@ -40,7 +40,7 @@ def found(
     """The standing of a best kernel that was paired so, with an anchor that was faster than the baseline by so much."""
     mine = tuple(Timing(f"n={n}", us, us * math.exp(log), log, se, 40) for n, (us, log, se) in enumerate(pairs))
     theirs = tuple(
-        LibraryTiming(f"n={n}", us, us * math.exp(log), log, se, 20, library="a", composed=False)
+        LibraryTiming(f"n={n}", us, us * math.exp(log), log, se, 20, library="a")
         for n, (us, log, se) in enumerate(library)
     )
     log = sum(each.log_ratio for each in mine) / len(mine)
@@ -79,7 +79,7 @@ def test_of_an_unconfirmed_best_the_anchors_speedup_is_a_part(
 
 def confirmed(**changes: Any) -> Evaluation:
     mine = (Timing("n=1", 100.0, 200.0, math.log(2), 0.01, 40), Timing("n=2", 50.0, 400.0, math.log(8), 0.01, 40))
-    call: dict[str, Any] = {"library": "torch.sort", "composed": False}
+    call: dict[str, Any] = {"library": "torch.sort", "kind": "call"}
     library = (
         LibraryTiming("n=1", 100.0, 150.0, math.log(1.5), 0.02, 20, **call),
         LibraryTiming("n=2", 50.0, 60.0, math.log(1.2), 0.02, 20, **call),
@@ -115,21 +115,20 @@ def shown(tasks: list[TaskSummary]) -> str:
 
 def test_a_confirmed_evaluation_is_shown_as_it_was_stored(tmp_path: Path) -> None:
     found, problem = standings(Run(stored(tmp_path, confirmed(), [])))[TASK]
-    assert (problem, found.library, found.library_composed) == ("", "torch.sort", False)
-    assert standing_cells(replace(found, library_composed=True))[6] == "1.34x composed"
-    assert standing_cells(replace(found, library_partly_composed=True))[6] == "1.34x partly composed"
+    assert (problem, found.library, found.library_kinds) == ("", "torch.sort", "")
+    assert standing_cells(replace(found, library_kinds="composed"))[6] == "1.34x composed"
     expected = {"best_us": 70.71, "baseline_us": 282.84, "library_us": 94.87, "speedup": 4.0, "against_library": 1.342}
     assert {name: getattr(found, name) for name in expected} == pytest.approx(expected, rel=1e-3)
 
 
 def test_workloads_may_have_other_calls_of_the_library(tmp_path: Path) -> None:
     first, second = confirmed().library_timings
-    made = confirmed(library_timings=(first, replace(second, library="torch.topk", composed=True)))
+    made = confirmed(library_timings=(first, replace(second, library="torch.compile(torch.topk)", kind="compiled")))
     found, _ = standings(Run(stored(tmp_path, made, [])))[TASK]
-    assert found.library == "torch.sort (n=1); torch.topk, composed (n=2)"
-    assert (found.library_composed, found.library_partly_composed) == (False, True)
+    assert found.library == "torch.sort (n=1); torch.compile(torch.topk) (n=2)"
+    assert found.library_kinds == "partly compiled"
     assert found.library_us == pytest.approx(math.sqrt(150.0 * 60.0)), "the geometric mean of each workload's call"
-    assert verdict_lines([made])[-1].endswith("over the library (torch.sort (n=1); torch.topk, composed (n=2))")
+    assert verdict_lines([made])[-1].endswith("over the library (torch.sort (n=1); torch.compile(torch.topk) (n=2))")
     assert verdict_lines([confirmed()])[-1].endswith("over the library (torch.sort)")
 
 

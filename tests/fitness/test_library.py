@@ -39,7 +39,7 @@ from operators.catalog import declared_libraries, functions, load
 from operators.definition.fingerprint import fingerprint
 from operators.definition.spec import Operator, Task
 from operators.errors import OperatorError
-from operators.libraries import LibraryCall, call, direct, own
+from operators.libraries import LibraryCall, call, called, compiled, direct, kind_of, kinds_in_words, own
 from tests.bench import libraries
 from tests.fitness.kernels import RIGHT, axpb_kernel
 
@@ -153,7 +153,7 @@ def test_what_is_chosen_is_the_fastest_of_each_workload_and_what_is_hopeless_is_
     found = machine.tried()
     assert {w: t.name for w, t in found.best.items()} == {"a": "fast", "b": "hopeless"}
     assert found.mean_us == pytest.approx(math.sqrt(100.0 * 50.0)) and found.lack == ""
-    assert found.tried[3] == CallTrial("wrong", "library", lack="it is out of bounds")
+    assert found.tried[3] == CallTrial("wrong", "call", lack="it is out of bounds")
     of_a = {name: count for (name, workload), count in machine.called.items() if workload == "a"}
     assert of_a["slow"] == of_a["fast"] == 12 and of_a["hopeless"] == 3
     assert machine.called["hopeless", "b"] == 12 and machine.called["wrong", "b"] == 1
@@ -187,7 +187,7 @@ def test_a_call_that_only_lacks_room_beside_other_workloads_is_tried_alone() -> 
 
     machine.seated = roomy  # type: ignore[method-assign]
     found = machine.tried()
-    assert found.tried == (CallTrial("large", "library", {"a": 10.0, "b": 20.0}),) and found.settled
+    assert found.tried == (CallTrial("large", "call", {"a": 10.0, "b": 20.0}),) and found.settled
 
 
 @given(
@@ -221,8 +221,8 @@ def test_of_calls_that_noise_tells_apart_the_first_declared_is_chosen() -> None:
     place = BaselineKey("x", "fp32", "cpu", "cpu", "a CPU", 1, {})
 
     def chosen(*means: float) -> str | None:
-        tried = (CallTrial(f"call {number}", "library", {"w": us}) for number, us in enumerate(means))
-        best = BaselineChoice(place, ("w",), (CallTrial("wrong", "library", lack="wrong"), *tried)).best
+        tried = (CallTrial(f"call {number}", "call", {"w": us}) for number, us in enumerate(means))
+        best = BaselineChoice(place, ("w",), (CallTrial("wrong", "call", lack="wrong"), *tried)).best
         return best["w"].name if best else None
 
     assert chosen(4067.27, 4065.28) == chosen(4065.28, 4067.27) == "call 0"
@@ -232,8 +232,8 @@ def test_of_calls_that_noise_tells_apart_the_first_declared_is_chosen() -> None:
 
 def test_what_is_left_out_is_told_in_few_words() -> None:
     place = BaselineKey("x", "fp32", "cpu", "cpu", "a CPU", 1, {})
-    absent = CallTrial("absent", "library", lacks={"v": "no package", "w": "no package"})
-    partial = CallTrial("partial", "library", {"v": 1.0}, lacks={"w": "no kernel"})
+    absent = CallTrial("absent", "call", lacks={"v": "no package", "w": "no package"})
+    partial = CallTrial("partial", "call", {"v": 1.0}, lacks={"w": "no kernel"})
     assert absent.left_out == "no package" and partial.left_out == "on w: no kernel"
     assert BaselineChoice(place, ("v", "w"), (absent,)).lack == "absent: no package"
     lack = BaselineChoice(place, ("v", "w"), (absent, partial)).lack
@@ -241,7 +241,7 @@ def test_what_is_left_out_is_told_in_few_words() -> None:
 
 
 def test_the_bench_tells_the_choice_of_each_workload_and_what_one_call_would_take() -> None:
-    whole = CallTrial("whole", "library", {"v": 8.0, "w": 8.0})
+    whole = CallTrial("whole", "call", {"v": 8.0, "w": 8.0})
     partial = CallTrial("partial", "composed", {"v": 2.0}, lacks={"w": "no kernel"})
     line = libraries.told(BaselineChoice(PLACE, ("v", "w"), (whole, partial)))
     assert line["library"] == {"v": "partial", "w": "whole"} and line["kind"]["v"] == "composed"
@@ -253,8 +253,8 @@ def test_the_bench_tells_the_choice_of_each_workload_and_what_one_call_would_tak
 
 
 def test_a_choice_is_kept_by_all_that_decides_about_it(with_calls: Operator) -> None:
-    partial = CallTrial("c", "library", {"n=1": 1.0}, lacks={"n=2": "no kernel"})
-    tried = (CallTrial("a", "library", {"n=1": 2.0, "n=2": 3.0}), CallTrial("b", "composed", lack="wrong"), partial)
+    partial = CallTrial("c", "call", {"n=1": 1.0}, lacks={"n=2": "no kernel"})
+    tried = (CallTrial("a", "call", {"n=1": 2.0, "n=2": 3.0}), CallTrial("b", "composed", lack="wrong"), partial)
     choice = BaselineChoice(PLACE, ("n=1", "n=2"), tried)
     keep(with_calls, choice)
     assert kept(with_calls, PLACE) == choice
@@ -271,11 +271,11 @@ def test_a_choice_of_an_older_version_is_made_again(
     with_calls: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It named the one call with the least mean, and left a call out everywhere that could not run on one workload."""
-    tried, asked = (CallTrial("torch.add", "library", {"n=40000": 2.0, "n=100001": 3.0}),), []
+    us, asked = {"n=40000": 2.0, "n=100001": 3.0}, []
 
     def made(calls: Sequence[LibraryCall], place: BaselineKey, workloads: Sequence[str], *_: object) -> BaselineChoice:
         asked.append(place)
-        return BaselineChoice(place, tuple(workloads), tried)
+        return BaselineChoice(place, tuple(workloads), tuple(CallTrial(call.name, "call", us) for call in calls))
 
     monkeypatch.setattr(library, "choose", made)
 
@@ -308,6 +308,35 @@ def test_a_single_call_is_not_tried(axpb: Operator, tmp_path: Path, monkeypatch:
         stage.close()
 
 
+@pytest.mark.slow
+def test_what_the_compiler_makes_of_the_expression_is_a_rival(
+    axpb: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library, "_folder", lambda: tmp_path)
+    monkeypatch.setenv("TORCH_COMPILE_DISABLE", "0")
+    stage = CpuFitness(axpb, Task("axpb", "fp32", "cpu"), workload_set="cpu", folder=tmp_path)
+    try:
+        found = stage.bench.library.choice()
+        monkeypatch.setenv("TORCH_COMPILE_DISABLE", "1")
+        assert [t.name for t in stage.bench.library.choice().tried] == [found.tried[0].name], "other calls, tried anew"
+    finally:
+        stage.close()
+    own, compiled = found.tried
+    assert compiled.name == f"torch.compile({own.name})" and (own.kind, compiled.kind) == ("call", "compiled")
+    assert compiled.left_out == "" and set(compiled.us) == {w.name for w in stage.workloads}
+
+
+def test_kinds_of_rivals_are_told_with_their_names_and_in_words() -> None:
+    calls = (own("a.b"), own("a.b", composed=True), own("a.b", converted=True), compiled("a.b"))
+    kinds = [each.kind for each in calls]
+    assert kinds == ["call", "composed", "converted", "compiled"]
+    assert [kind_of(called(each.name, each.kind)) for each in calls] == kinds
+    assert [own("a.b", composed_in=("bf16",)).of(dtype).kind for dtype in ("fp32", "bf16")] == ["call", "composed"]
+    assert [kinds_in_words(each) for each in (["call"], ["composed"] * 2, ["call", "compiled"], [])] == [
+        "", "composed", "partly compiled", "",
+    ]  # fmt: skip
+
+
 def test_calls_that_have_no_room_leave_together_and_give_back_what_they_have(
     with_calls: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -324,7 +353,7 @@ def test_calls_that_have_no_room_leave_together_and_give_back_what_they_have(
 
     monkeypatch.setattr(CpuDevice, "open_library", begun)
     tried = (
-        CallTrial("torch.add", "library", {"n=40000": 1.0, "n=100001": 2.0}),
+        CallTrial("torch.add", "call", {"n=40000": 1.0, "n=100001": 2.0}),
         CallTrial("numpy.multiply", "composed", {"n=40000": 2.0, "n=100001": 1.0}),
     )
     monkeypatch.setattr(library, "choose", lambda *of: BaselineChoice(of[1], tuple(of[2]), tried))
@@ -386,8 +415,8 @@ def test_a_confirmation_times_the_fastest_call_of_each_workload(
     assert "out of bounds" in choice.tried[0].lack and "no kernel for it" in choice.tried[2].lacks["n=100001"]
     assert opened == [("torch.small", [40000]), ("torch.large", [100001])], "each is seated with its workloads alone"
     assert (found.status, found.library_lack) == (Status.CORRECT, "")
-    told = [(t.workload, t.library, t.composed) for t in found.library_timings]
-    assert told == [("n=40000", "torch.small", False), ("n=100001", "torch.large", True)]
+    told = [(t.workload, t.library, t.kind) for t in found.library_timings]
+    assert told == [("n=40000", "torch.small", "call"), ("n=100001", "torch.large", "composed")]
     assert all(t.anchor_latency_us < 5000 for t in found.library_timings)
 
 

@@ -22,7 +22,11 @@ from fitness.oracle.inputs import draw
 from operators.catalog import functions
 from operators.plan.reading import parse_plan
 
-pytestmark = pytest.mark.gpu
+pytestmark = [
+    pytest.mark.gpu,
+    # torch's own compiler imports what torch deprecates
+    pytest.mark.filterwarnings("ignore:.*torch.jit.script_method.*:DeprecationWarning"),
+]
 
 SLACK = 0.02
 """Slack beside the verdict's interval and how far one process lies off: another kernel flushes caches."""

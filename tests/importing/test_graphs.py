@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sympy
 import torch
+from torch.utils._sympy.functions import FloorDiv, Mod
 
 from fitness.emulator.target import emulated
 from fitness.evaluation import Rejection
@@ -19,6 +21,7 @@ from operators.definition.spec import Task
 from operators.errors import OperatorError
 from operators.importing.graph import checked, evaluate, read_graph, write_graph
 from operators.importing.kernels import generate
+from operators.importing.symbols import at
 from operators.importing.table import OPERATORS
 from operators.kernel import Kernel
 from tests.choosing import some_slow
@@ -52,6 +55,46 @@ RAW: dict[str, Any] = {
     ],
     "outputs": [{"name": "y", "ref": "both"}],
 }  # fmt: skip
+
+
+def test_the_terms_of_several_sums_are_those_of_the_longest_at_any_size() -> None:
+    """A product over few columns may be followed by a sum over many."""
+    product = {
+        "name": "product", "op": "aten.mm.default", "args": [{"ref": "x"}, {"ref": "w"}],
+        "outputs": [{"shape": ["rows", 500], "dtype": "T"}],
+    }  # fmt: skip
+    total = {
+        "name": "total", "op": "aten.sum.dim_IntList", "args": [{"ref": "product"}, [1]],
+        "outputs": [{"shape": ["rows"], "dtype": "T"}],
+    }  # fmt: skip
+    weights = {"name": "w", "shape": ["cols", 500], "dtype": "T"}
+    raw = RAW | {"scalars": [], "constants": [], "inputs": [*RAW["inputs"], weights], "nodes": [product, total]}
+    raw["outputs"] = [{"name": "y", "ref": "total"}]
+    assert generate(checked(raw), "cpu").terms == "max(cols, 500)"
+
+
+def test_an_infinite_number_is_written_in_kernels(tmp_path: Path) -> None:
+    infinite = {"calc": "float", "args": ["-inf"]}
+    node = {
+        "name": "above", "op": "aten.clamp_min.default", "args": [{"ref": "x"}, infinite],
+        "outputs": [{"shape": ["rows", "cols"], "dtype": "T"}],
+    }  # fmt: skip
+    raw = RAW | {"scalars": [], "constants": [], "nodes": [node], "outputs": [{"name": "y", "ref": "above"}]}
+    assert "ACC(-INFINITY)" in generate(checked(raw), "cpu").source
+
+
+def test_sizes_are_calculated_as_sympy_does() -> None:
+    a, b = sympy.symbols("a b", integer=True, positive=True)
+    for expr in (
+        3 * a**2 + b,
+        FloorDiv(a, b) * 2,
+        Mod(a, b),
+        sympy.Max(a, b, 3),
+        sympy.Le(a, 2 * b),
+        sympy.Rational(1, 2) * a,
+    ):
+        for values in ({a: 7, b: 3}, {a: 3, b: 7}):
+            assert at(expr, values, {}) == expr.subs(values)
 
 
 def test_a_graph_is_the_same_once_written_and_read(tmp_path: Path) -> None:

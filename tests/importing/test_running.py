@@ -123,6 +123,21 @@ def test_a_place_that_errors_may_turn_over_has_as_many_as_there_are_places() -> 
         assert near >= 1 and far == 0
 
 
+@pytest.mark.parametrize(
+    "reference",
+    [
+        lambda x: torch.nn.functional.layer_norm(x, (8,)),
+        lambda x: torch.linalg.vector_norm(x, dim=1, keepdim=True),
+        lambda x: x / x.square().sum(1, True).sqrt(),
+    ],
+)
+def test_results_are_any_number_where_sums_on_the_way_leave_the_range_of_fp32(reference: Any) -> None:
+    x = torch.rand(2, 8, dtype=torch.float64)
+    usual, large = running(reference)(x * torch.tensor([[1e10], [1e25]], dtype=torch.float64))
+    assert bool((usual < 1e15).all())
+    assert bool((16 * ACCUMULATED * large >= reference(x * 1e25)[1].abs()).all())
+
+
 def test_an_operator_whose_errors_are_not_known_is_named() -> None:
     with pytest.raises(OperatorError, match=r"linalg_inv.*measured"):
         running(torch.linalg.inv)(torch.eye(3, dtype=torch.float64))

@@ -66,11 +66,14 @@ def test_the_library_is_told_where_it_was_timed() -> None:
     found = stage.confirm(Kernel("softmax", "cuda", "other"))
     timing = LibraryTiming("n=1", 10.0, 20.0, math.log(2), 0.0, 20, library="torch.softmax")
     told = bench.told(replace(found, library_timings=(timing,)))
-    assert (told["over_library"], told["library"], told["composed"]) == ([2.0, 2.0, 2.0], "torch.softmax", False)
-    other = replace(timing, workload="n=2", library="torch.exp", composed=True)
+    assert (told["over_library"], told["library"], told["kinds"]) == ([2.0, 2.0, 2.0], "torch.softmax", ["call"])
+    assert told["beside_library"] == {"n=1": [2.0, 2.0, 2.0]}
+    timed = replace(found, timings=(Timing("n=1", 10.0, 20.0, math.log(2), 0.0, 20),))
+    assert bench.told(timed)["beside_naive"] == {"n=1": [2.0, 2.0, 2.0]}
+    other = replace(timing, workload="n=2", library="torch.exp", kind="composed")
     told = bench.told(replace(found, library_timings=(timing, other)))
-    assert (told["library"], told["composed"]) == ("torch.softmax (n=1); torch.exp, composed (n=2)", False)
-    assert bench.told(replace(found, library_timings=(other,)))["composed"]
+    assert told["library"] == "torch.softmax (n=1); torch.exp, composed (n=2)"
+    assert told["kinds"] == ["call", "composed"]
     assert bench.told(replace(found, library_lack="no memory"))["library_lack"] == "no memory"
 
 
@@ -113,32 +116,37 @@ def test_what_a_run_confirmed_need_not_be_judged_again() -> None:
     )
     told = bench.recorded(bench.Entry("softmax", found))
     assert told and told["over_naive"] == [3.0, 2.9, 3.1] and told["over_library"] == [0.5, 0.4, 0.6]
-    assert told["composed"] and (told["status"], told["level"], told["seconds"]) == ("correct", "confirmed", 0.0)
-    partly = found.model_copy(update={"library": ("torch.softmax", "torch.exp, composed")})
+    assert told["kinds"] == ["composed"] and (told["status"], told["level"], told["seconds"]) == (
+        "correct",
+        "confirmed",
+        0.0,
+    )
+    partly = found.model_copy(update={"library": ("torch.softmax", "torch.compile(torch.exp)")})
     judged = [bench.recorded(bench.Entry("softmax", each)) for each in (found, partly)]
     table = lines([each for each in judged if each]).splitlines()
-    assert table[2].split(" | ")[1:7] == ["2", "2", "3x", "0.5x", "0 of 1 (0%)", "1"], (
-        "a composed one counts for itself"
-    )
+    cells = ["2", "2", "3x", "0.5x", "0 of 2 (0%)", "-", "-", "-", "0.5x (1)", "0.5x (1)"]
+    assert table[2].split(" | ")[1:11] == cells, "each class for itself"
 
 
 def test_ten_lines_count_what_the_results_say() -> None:
     rows = [
-        row("softmax", over_library=[2.0, 1.9, 2.1], of_roofline=0.96),
-        row("elu", over_library=[0.5, 0.4, 0.6], of_roofline=0.24),
-        row("gelu", over_library=[8.0, 7.0, 9.0], composed=True),
+        row("softmax", over_library=[2.0, 1.9, 2.1], kinds=["call"], of_roofline=0.96),
+        row("elu", over_library=[0.5, 0.4, 0.6], kinds=["compiled"], of_roofline=0.24),
+        row("gelu", over_library=[8.0, 7.0, 9.0], kinds=["composed"]),
         row("sorting", "wrong", over_naive=None),
     ]
     told = lines(rows).splitlines()
-    assert "| all | 4 | 3 | 27x | 1x | 1 of 2 (50%) | 1 | 48% | 1 of 2 |" in told
-    assert "| elementwise | 2 | 2 | 27x | 0.5x | 0 of 1 (0%) | 1 | 24% | 0 of 1 |" in told
-    assert "| scan-sort | 1 | 0 | - | - | 0 of 0 | 0 | - | 0 of 0 |" in told
-    assert told[-2] == "Slower than the library beyond doubt, 1 tasks: elu fp32 0.5x (0.4-0.6)."
+    assert "| all | 4 | 3 | 27x | 2x | 2 of 3 (67%) | 2x (1) | 0.5x (1) | - | 8x (1) | - | 48% | 1 of 2 |" in told
+    assert "| elementwise | 2 | 2 | 27x | 2x | 1 of 2 (50%) | - | 0.5x (1) | - | 8x (1) | - | 24% | 0 of 1 |" in told
+    assert "| scan-sort | 1 | 0 | - | - | 0 of 0 | - | - | - | - | - | - | 0 of 0 |" in told
+    assert told[-2] == "Slower than the strongest rival beyond doubt, 1 tasks: elu fp32 0.5x (0.4-0.6) (compiled)."
     assert told[-1] == "Not right: sorting fp32: wrong."
-    spared = row("spmv_csc", over_library=[0.8, 0.7, 0.9], library="a call (converted before) (n=8); another (n=4)")
+    spared = row("spmv_csc", over_library=[0.8, 0.7, 0.9], kinds=["call", "converted"])
     slower = lines([*rows, spared]).splitlines()[-2]
-    assert slower.startswith("Slower than the library beyond doubt, 2 tasks (in 1 the library's operand was converted")
-    assert slower.endswith("elu fp32 0.5x (0.4-0.6), spmv_csc fp32 0.8x (0.7-0.9) (converted before).")
+    assert slower.startswith(
+        "Slower than the strongest rival beyond doubt, 2 tasks (in 1 the rival's operand was converted"
+    )
+    assert slower.endswith("elu fp32 0.5x (0.4-0.6) (compiled), spmv_csc fp32 0.8x (0.7-0.9) (mixed).")
 
 
 def test_shares_of_the_roofline_are_those_of_the_timed_workloads() -> None:

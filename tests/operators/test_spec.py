@@ -156,6 +156,17 @@ def test_environments_add_derived_dims_and_sizes(tmp_path: Path) -> None:
     assert operator.min_bytes.evaluate(env) == 2 * 2 * 30
 
 
+def test_sets_are_joined_in_their_order_and_have_each_workload_once(tmp_path: Path) -> None:
+    operator = read(tmp_path, GOOD)
+    joined = operator.workload_set("published+cpu")
+    assert [w.name for w in joined[:2]] == [w.name for w in operator.workload_set("published")]
+    assert len({w.name for w in joined}) == len(joined)
+    assert {w.name for w in joined} == {w.name for s in ("cpu", "published") for w in operator.workload_set(s)}
+    assert [w.name for w in operator.workload_set("cpu+cpu")] == [w.name for w in operator.workload_set("cpu")]
+    with pytest.raises(OperatorError, match="no workload set `gpu`"):
+        operator.workload_set("published+gpu")
+
+
 def test_a_set_that_does_not_exist_is_answered_with_those_that_do(tmp_path: Path) -> None:
     with pytest.raises(OperatorError, match="no workload set `gpu`; there are cpu, published"):
         read(tmp_path, GOOD).workload_set("gpu")
