@@ -75,7 +75,7 @@ class UserFunction:
 
     def state(self) -> str:
         """Return `put`, `testing` (a put was cut off), or nothing."""
-        with suppress(OSError, ValueError, KeyError):
+        with suppress(OSError, ValueError, KeyError, TypeError):
             return str(json.loads(read_text(self.folder / JOURNAL))["state"])
         return ""
 
@@ -152,6 +152,8 @@ class Put:
             return kept | {"dispatch.py": self.text.written(self.calls), JOURNAL: self._journal("testing")}
 
         write_folder(self.place.folder, files)
+        if _text(self.place.path) != self.change.before:
+            raise UserError(f"{self.place.path}: it was changed meanwhile: nothing was put")
         _replace(self.place.path, str(self.change.after))
 
     def compare(self, python: str) -> list[dict[str, Any]]:

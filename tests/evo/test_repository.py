@@ -341,6 +341,10 @@ def test_what_cannot_be_put_is_refused_before_anything_changes(squares: Subject,
     before = kept(place.root)
     with pytest.raises(UserError, match="fails before anything was changed"):
         placed(squares, "exit 4")
+    with pytest.raises(UserError, match="changed meanwhile"):
+        placed(squares, f"echo '# mine' >> {place.path}")
+    assert kept(place.root) == {**before, "squares.py": before["squares.py"] + b"# mine\n"}
+    place.path.write_bytes(before["squares.py"])
     squares.verdict["level"] = "full"  # type: ignore[index]
     with pytest.raises(UserError, match="not confirmed"):
         placed(squares)
