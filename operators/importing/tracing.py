@@ -488,7 +488,7 @@ class Trials:
     def follows(self, sizes: Mapping[str, int]) -> bool:
         """Whether the graph computes a workload of these sizes: a recorded one may depart from its conditions."""
         dims = {dim: sizes[knob] for knob, dim in self.made.dims.items()}
-        if not self.problem.is_pure or (self.allows(dims, math.inf) and self.sizes(dims) == sizes):
+        if not self.problem.is_pure or (self.allows(dims, large=True) and self.sizes(dims) == sizes):
             return True
         self.made.notes.append(f"left out, as it computes otherwise there: {_at(sizes)}")
         return False
@@ -496,7 +496,8 @@ class Trials:
     def quick(self) -> list[dict[str, int]]:
         """Recorded sizes that a CPU computes in some time."""
         found = [{dim: sizes[knob] for knob, dim in self.made.dims.items()} for sizes in self.problem.workloads]
-        return [dims for dims in found if self.allows(dims, MOST_QUICK) and self.work(dims) <= MOST_QUICK_WORK]
+        fitting = [dims for dims in found if self.allows(dims, large=True) and self.work(dims) <= MOST_QUICK_WORK]
+        return [dims for dims in fitting if self.elements(dims) <= MOST_QUICK]
 
     def small(self) -> dict[str, int] | None:
         """Sizes like the problem's own whose values, the reference's in fp64 included, fit a card of 24 GB."""
