@@ -491,8 +491,8 @@ def _literal(told: Mapping[str, Any]) -> str:
         case {"value": value}:
             return repr(value)
         case {"float": value}:
-            return f'float("{value}")'
-        case {"torch": value}:
+            return f'float("{float(value)}")'
+        case {"torch": str(value)} if value.isidentifier():
             return f"torch.{value}"
         case {"list": members}:
             return f"[{', '.join(map(_literal, members))}]"

@@ -19,6 +19,7 @@ from operators.identity import digest
 from operators.importing.readers import HERE, MOST_WORKLOADS, PLAIN, Source, licence, operator_name
 
 RECORD_FORMAT = 1
+NO_RECORD = "it is no record of calls, as evo record writes it"
 MARK = "# kernel-evo: "
 """Lines that end with it and a function's name are those by which `evo put` put a kernel in the function's place."""
 
@@ -71,8 +72,11 @@ def taken(named: str, shapes: Path, reference: str = "") -> Source:
     where = f"{path}:{name}"
     if Path(record["function"]).as_posix() != where:
         raise UserError(f"{shapes}: it is a record of {record['function']}, not of {where}")
-    calls, notes = _one_kind(record["calls"], where)
-    arguments, keyword_only = calls[0]["arguments"], calls[0].get("keyword_only", [])
+    try:
+        calls, notes = _one_kind(record["calls"], where)
+        arguments, keyword_only = calls[0]["arguments"], calls[0]["keyword_only"]
+    except (KeyError, TypeError, AttributeError):
+        raise UserError(f"{shapes}: {NO_RECORD}") from None
     files = needed(source, function)
     package, _ = package_of(source)
     constants = {key: each for key, each in arguments.items() if "shape" not in each and not _inside(each)}
@@ -94,7 +98,7 @@ def _record(shapes: Path) -> Mapping[str, Any]:
         raise UserError(f"{shapes}: cannot be read: {error.strerror}; evo record FILE:NAME writes it") from None
     except (ValueError, KeyError, TypeError, RecursionError):
         pass
-    raise UserError(f"{shapes}: it is no record of calls, as evo record writes it")
+    raise UserError(f"{shapes}: {NO_RECORD}")
 
 
 def _inside(told: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -146,6 +146,10 @@ def test_a_wrong_name_or_record_is_told_in_one_line(tmp_path: Path) -> None:
     shapes = recorded("other.py:softcap", call(1, scores=tensor(4)), to=tmp_path / "shapes.json")
     with pytest.raises(UserError, match=r"it is a record of other\.py:softcap"):
         taken(f"{triton}:softcap", shapes)
+    for calls in ([], [3], [{"count": 1}], [{"count": 1, "grad": False, "arguments": {"x": 4}}]):
+        shapes.write_text(json.dumps({"format": 1, "function": f"{triton}:softcap", "calls": calls}))
+        with pytest.raises(UserError, match="no record of calls"):
+            taken(f"{triton}:softcap", shapes)
     with pytest.raises(UserError, match=r"write FILE\.py:FUNCTION"):
         taken("softcap", shapes)
 
