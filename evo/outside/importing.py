@@ -31,7 +31,11 @@ def import_problem(source: str, *, inputs: str = "", name: str = "", out: Path |
 
     It raises UserError with one line where the problem cannot be read, or is none.
     """
-    problem = read(source, inputs)
+    return made_operator(read(source, inputs), source, name=name, out=out)
+
+
+def made_operator(problem: Source, source: str, *, name: str = "", out: Path | None = None) -> tuple[Path, list[str]]:
+    """Write the operator of a problem that was read, as `import_problem` does; `source` is the user's word for it."""
     name = name or problem.name
     if not IDENTIFIER.fullmatch(name):
         raise UserError(f"--name {name}: a name has letters, digits and _, a letter first")
@@ -92,15 +96,20 @@ def look(problem: Source) -> Mapping[str, Any]:
     """The description of a problem, by a process of its own without network or files. Raises UserError."""
     with tempfile.TemporaryDirectory(prefix="evo-import-") as place:
         for file, text in problem.files.items():
+            Path(place, file).parent.mkdir(parents=True, exist_ok=True)
             Path(place, file).write_text(text, encoding="utf-8")
         Path(place, "request.json").write_text(json.dumps(problem.request), encoding="utf-8")
         command = [sys.executable, "-m", "operators.importing.tracing"]
         ours = Path(operators.__file__).resolve().parent
-        Path(place, "operators").symlink_to(ours)  # what else lies beside the package is out of reach
+        try:
+            Path(place, "operators").symlink_to(ours)  # what else lies beside the package is out of reach
+        except FileExistsError:
+            raise UserError(f"{problem.origin}: its package `operators` has the name of one of ours") from None
         outcome = run_confined(
             command, cwd=place, timeout_s=LOOK_S, memory_bytes=MEMORY_BYTES, file_bytes=RESULT_BYTES,
             readable=_readable(str(ours)), alone=True,
-            environment={"PYTHONPATH": place, "HOME": place, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+            environment={"PYTHONPATH": place, "HOME": place, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1",
+                         "TORCHDYNAMO_DISABLE": "1"},
         )  # fmt: skip
         try:
             found = json.loads(read_text(Path(place, "result.json"), RESULT_BYTES))
