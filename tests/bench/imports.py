@@ -128,7 +128,9 @@ def refusal(folder: Path, target: str) -> str:
     from operators.definition.spec import Task
     from operators.kernel import Kernel
 
-    fitness.cpu.target.CALL_LIMIT_S = fitness.cuda.session.CALL_LIMIT_S = PATIENT_S
+    patient: list[Any] = [fitness.cpu.target, fitness.cuda.session]
+    for module in patient:
+        module.CALL_LIMIT_S = PATIENT_S
     operator = load(str(folder))
     task = Task(operator.name, operator.dtypes[target][0], target)
     with tempfile.TemporaryDirectory(prefix="evo-") as made:
