@@ -105,11 +105,11 @@ def look(problem: Source) -> Mapping[str, Any]:
             Path(place, "operators").symlink_to(ours)  # what else lies beside the package is out of reach
         except FileExistsError:
             raise UserError(f"{problem.origin}: its package `operators` has the name of one of ours") from None
+        environment = {"PYTHONPATH": os.pathsep.join([place, *_library_folders(ours)]), "HOME": place}
+        environment |= {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", "TORCHDYNAMO_DISABLE": "1"}
         outcome = run_confined(
             command, cwd=place, timeout_s=LOOK_S, memory_bytes=MEMORY_BYTES, file_bytes=RESULT_BYTES,
-            readable=_readable(str(ours)), alone=True,
-            environment={"PYTHONPATH": place, "HOME": place, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1",
-                         "TORCHDYNAMO_DISABLE": "1"},
+            readable=[*_readable(str(ours)), *_library_folders(ours)], alone=True, environment=environment,
         )  # fmt: skip
         try:
             found = json.loads(read_text(Path(place, "result.json"), RESULT_BYTES))
@@ -124,6 +124,12 @@ def look(problem: Source) -> Mapping[str, Any]:
     if "failed" in found:
         raise UserError(f"{where}: {' '.join(str(found['failed']).split())[:400]}")
     return found
+
+
+def _library_folders(ours: Path) -> list[str]:
+    """Folders of packages that PYTHONPATH names, but for the one that our own packages stand in."""
+    named = [Path(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    return [str(path) for path in named if path.is_dir() and path.resolve() != ours.parent]
 
 
 def _readable(ours: str) -> list[str]:
