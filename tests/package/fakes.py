@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pytest
 from cuda.bindings import driver as cu
 
 FACTS = {"sm_count": 132, "warp_size": 32, "max_shared_bytes": 232448, "l2_bytes": 50 << 20}
@@ -17,26 +16,27 @@ MEMORY = 1 << 60
 
 
 class FakeDriver:
-    """A stand-in for `call` of a launcher's module, and for its `LaunchArguments`.
+    """A stand-in for `call` of a launcher's module.
 
     Arguments that point to what was copied to the device are noted as that.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, params: Mapping[str, Sequence[Any]] | None = None) -> None:
+        """`params` are the parameters of the kernels that are launched."""
         self.told: list[tuple[Any, ...]] = []
         self.copied: dict[int, bytes] = {}
-        self._values: list[bytes] = []
+        self._params = params or {}
         self._end = MEMORY
         self.mode = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
         self._copies_wait = False
 
     def call(self, function: str, *arguments: Any) -> Any:
         if function == "LaunchKernelEx":
-            config, kernel, *_ = arguments
+            config, kernel, address, _ = arguments
             grid = config.gridDimX, config.gridDimY, config.gridDimZ
             block = config.blockDimX, config.blockDimY, config.blockDimZ
             attributes = tuple(_attribute(each) for each in config.attrs)
-            values = [self.copied.get(int.from_bytes(each, "little"), each) for each in self._values]
+            values = [self.copied.get(int.from_bytes(each, "little"), each) for each in self._values(kernel, address)]
             assert not self._copies_wait and not self._relaxed()
             self.told.append((kernel, grid, block, config.sharedMemBytes, int(config.hStream), attributes, values))
         elif function == "MemsetD8Async":
@@ -81,20 +81,11 @@ class FakeDriver:
         assert at % 64 == 0 and at not in self.copied
         self.copied[at] = data
 
-    def placed(self, values: Sequence[bytes]) -> Any:
-        self._values = list(values)
-        return _Address()
-
-    def use_in(self, patch: pytest.MonkeyPatch, launcher: Any, launching: Any) -> None:
-        """Have a launcher's module and the engine's `launching` beneath it talk to this one."""
-        patch.setattr(launcher, "call", self.call)
-        patch.setattr(launching, "LaunchArguments", self.placed)
-        if hasattr(launcher, "LaunchArguments"):
-            patch.setattr(launcher, "LaunchArguments", self.placed)
-
-
-class _Address:
-    address = 0
+    def _values(self, kernel: str, address: int) -> list[bytes]:
+        """The arguments that stand at an address."""
+        params = self._params[kernel]
+        pointers = (ctypes.c_void_p * len(params)).from_address(address)
+        return [ctypes.string_at(at or 0, param.size) for at, param in zip(pointers, params, strict=True)]
 
 
 def _encoded(said: tuple[Any, ...]) -> bytes:
@@ -156,16 +147,25 @@ class FakeArray:
 class FakeLibrary:
     """`evo.packaging.runtime.loading.Torch` for arrays without memory; new ones lie far apart."""
 
-    def __init__(self, view: type) -> None:
-        self._view = view
+    def __init__(self, form: type) -> None:
+        self._form = form
         self.made = 0
 
-    def view(self, array: FakeArray) -> Any:
-        return self._view(array.dtype, array.shape, array.contiguous, array.address, 0)
+    def form(self, array: FakeArray) -> Any:
+        return self._form(array.dtype, array.shape, array.contiguous, 0)
 
-    def empty(self, shape: tuple[int, ...], dtype: str, device: int | str) -> FakeArray:
-        self.made += 1
-        return FakeArray(dtype, shape, (1 << 50) + (self.made << 40))
+    def told(self, form: Any) -> Any:
+        return form
+
+    def address(self, array: FakeArray) -> int:
+        return array.address
+
+    def maker(self, shape: tuple[int, ...], dtype: str, device: int | str) -> Any:
+        def make() -> FakeArray:
+            self.made += 1
+            return FakeArray(dtype, shape, (1 << 50) + (self.made << 40))
+
+        return make
 
     def stream(self, device: int) -> int:
         return STREAM

@@ -21,7 +21,7 @@ from evo.packaging.cpp_files import STATIC
 from evo.packaging.package import Subject, from_file, write_package
 from evo.packaging.runtime import on_cuda
 from fitness.cuda.compile.build import CudaBuild, compile_cuda
-from fitness.cuda.running import launcher, launching
+from fitness.cuda.running import launcher
 from fitness.cuda.running.arguments import program
 from fitness.cuda.running.launcher import Launcher
 from fitness.judging.signature import check_arguments
@@ -252,9 +252,9 @@ def _told_by_engine(
         for n, a in _arrays(packed, dims).items()
     }
     sizes |= {buffer.name: buffer.bytes for buffer in resolved.buffers}
-    engine = FakeDriver()
+    engine = FakeDriver(packed.built.params)
     with monkeypatch.context() as patch:
-        engine.use_in(patch, launcher, launching)
+        patch.setattr(launcher, "call", engine.call)
         runner = _launcher(packed.built.lowered)
         patch.setattr(runner, "readonly", engine.readonly)
         wanted = program(resolved, packed.built.params, operator)
@@ -313,21 +313,27 @@ def _told_by_package(
 ) -> tuple[list[Any], dict[str, int]]:
     """The driver calls of the package's loader, and where it put its scratch."""
     operator = packed.subject.operator
-    driver = FakeDriver()
-    library = FakeLibrary(packed.engine("evo.packaging.runtime.loading").ArrayView)
+    driver = FakeDriver(packed.built.params)
+    kernel = _loaded(packed)
+    with monkeypatch.context() as patch:
+        patch.setattr(packed.kernel, "call", driver.call)
+        out = [arrays[tensor.name] for tensor in operator.outputs if tensor.role == "out"]
+        kernel(*(arrays[tensor.name] for tensor in operator.inputs), out=out, **dims)
+    buffers = [buffer.name for buffer in kernel.package.plan.buffers]
+    return driver.told, {name: (1 << 50) + ((n + 1) << 40) for n, name in enumerate(buffers)}
+
+
+def _loaded(packed: Packed) -> Any:
+    """The package's loader on a fake GPU, for fake arrays."""
     kernel = packed.kernel.load()
+    library = FakeLibrary(packed.engine("evo.packaging.runtime.loading").ArrayForm)
+    kernel._library = lambda *kinds: library
     loaded = packed.kernel.Loaded.__new__(packed.kernel.Loaded)
     loaded.cu, loaded.facts, loaded._context = bindings, FACTS, None
     loaded.functions = {name: name for name in kernel.package.params}
     loaded.descriptors = packed.kernel.Descriptors(bindings)
     kernel._loaded[0] = loaded
-    with monkeypatch.context() as patch:
-        driver.use_in(patch, packed.kernel, packed.engine("fitness.cuda.running.launching"))
-        patch.setattr(packed.kernel, "library_of", lambda *_: library)
-        out = [arrays[tensor.name] for tensor in operator.outputs if tensor.role == "out"]
-        kernel(*(arrays[tensor.name] for tensor in operator.inputs), out=out, **dims)
-    buffers = [buffer.name for buffer in kernel.package.plan.buffers]
-    return driver.told, {name: (1 << 50) + ((n + 1) << 40) for n, name in enumerate(buffers)}
+    return kernel
 
 
 @pytest.mark.slow

@@ -8,18 +8,17 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from fitness.judging.signature import Param, check_arguments
 from operators.definition.portable import operator_of
 from operators.definition.spec import Operator, Tensor
-from operators.dtypes import DTYPES, DType, resolve_dtype
+from operators.dtypes import DType, resolve_dtype
 from operators.expression import ExpressionError
-from operators.plan.launch import ResolvedBuffer
 from operators.plan.reading import Plan, ResolvedPlan, parse_plan
 
 FORMAT = 1
@@ -27,7 +26,7 @@ FORMAT = 1
 ALIGNMENT = 16
 """Bytes on which the kernel may rely of every tensor's first element."""
 REMEMBERED = 256
-"""Settings of the dims whose resolved plans are kept."""
+"""Forms of calls whose preparation is kept."""
 
 
 class CallError(ValueError):
@@ -35,14 +34,13 @@ class CallError(ValueError):
 
 
 @dataclass(frozen=True)
-class ArrayView:
-    """The properties of an array that the loader looks at."""
+class ArrayForm:
+    """The properties of an array that the loader looks at, besides where it lies."""
 
     dtype: str
     """A name of `operators.dtypes.DTYPES`, or the library's own where there is none."""
     shape: tuple[int, ...]
     contiguous: bool
-    address: int
     device: int | str
     """A GPU's number, or `cpu`."""
 
@@ -60,8 +58,6 @@ class Package:
         self.dtype: str = data["dtype"]
         self.values: Mapping[str, int] = data["values"]
         self.params = {name: tuple(Param(*each) for each in params) for name, params in data["params"].items()}
-        self._dims: dict[tuple[object, ...], Mapping[str, int]] = {}
-        self._resolved: dict[tuple[object, ...], ResolvedPlan] = {}
 
     @cached_property
     def operator(self) -> Operator:
@@ -80,15 +76,6 @@ class Package:
 
     def dims(self, shapes: Mapping[str, Sequence[int]], given: Mapping[str, int]) -> Mapping[str, int]:
         """The dims that arrays of these shapes have, with those that are given. It raises CallError."""
-        key = (*((name, *shape) for name, shape in shapes.items()), *sorted(given.items()))
-        if key not in self._dims:
-            found = self._found_dims(shapes, given)
-            if len(self._dims) >= REMEMBERED:
-                self._dims.clear()
-            self._dims[key] = found
-        return self._dims[key]
-
-    def _found_dims(self, shapes: Mapping[str, Sequence[int]], given: Mapping[str, int]) -> dict[str, int]:
         operator = self.operator
         known = {*operator.dims, *operator.data_dims}
         if strange := given.keys() - known:
@@ -126,32 +113,19 @@ class Package:
         tensors = {t.name: self.element(t).size * math.prod(t.sizes(env)) for t in self.operator.tensors}
         return tensors | {buffer.name: buffer.bytes for buffer in resolved.buffers}
 
-    def check(self, views: Mapping[str, ArrayView]) -> None:
-        """It raises CallError for the first array that the kernel was not made for."""
-        devices = {view.device for view in views.values()}
+    def check(self, forms: Mapping[str, ArrayForm]) -> None:
+        """It raises CallError for the first array that the kernel was not made for, wherever it lies."""
+        devices = {form.device for form in forms.values()}
         if len(devices) > 1:
             raise CallError(f"the arrays lie on several devices: {', '.join(sorted(map(str, devices)))}")
         for tensor in self.operator.tensors:
-            if tensor.name not in views:
+            if tensor.name not in forms:
                 continue
-            view, wanted = views[tensor.name], self.element(tensor).name
-            if view.dtype != wanted:
-                raise CallError(f"{tensor.name} holds {view.dtype}, the kernel takes {wanted}")
-            if not view.contiguous:
+            form, wanted = forms[tensor.name], self.element(tensor).name
+            if form.dtype != wanted:
+                raise CallError(f"{tensor.name} holds {form.dtype}, the kernel takes {wanted}")
+            if not form.contiguous:
                 raise CallError(f"{tensor.name} is not contiguous; call .contiguous() or ascontiguousarray() first")
-            if view.address % ALIGNMENT:
-                raise CallError(f"{tensor.name} does not begin on a multiple of {ALIGNMENT} bytes; copy it first")
-        self._check_apart(views)
-
-    def _check_apart(self, views: Mapping[str, ArrayView]) -> None:
-        """Kernels are judged with tensors that share no memory; only inputs may here."""
-        ends = {n: v.address + DTYPES[v.dtype].size * math.prod(v.shape) for n, v in views.items()}
-        for written in self.operator.outputs:
-            for name, view in views.items():
-                if name != written.name and written.name in views:
-                    begin = views[written.name].address
-                    if begin < ends[name] and view.address < ends[written.name]:
-                        raise CallError(f"{written.name}, which is written, shares memory with {name}")
 
     def resolved(
         self,
@@ -162,18 +136,13 @@ class Package:
         """The steps of one call with these dims; `occupancy` tells the blocks per multiprocessor of a kernel, its
         threads and its dynamic shared memory in bytes. It raises CallError where the kernel does not serve these dims,
         and PlanError where its formulas have no value."""
-        key = (*sorted(dims.items()), *sorted(facts.items()))
-        if key not in self._resolved:
-            if not self.plan.supports(self.operator, dims, self.values, facts, self.dtype):
-                said = ", ".join(f"{name}={size}" for name, size in dims.items())
-                raise CallError(f"the kernel requires `{self.plan.requires.text}`, which {said} does not fulfil")
-            found = self._with_occupancy(dims, facts, occupancy)
-            if problem := check_arguments(found, self.params, self.operator, self.dtype):
-                raise CallError(problem)
-            if len(self._resolved) >= REMEMBERED:
-                self._resolved.clear()
-            self._resolved[key] = found
-        return self._resolved[key]
+        if not self.plan.supports(self.operator, dims, self.values, facts, self.dtype):
+            said = ", ".join(f"{name}={size}" for name, size in dims.items())
+            raise CallError(f"the kernel requires `{self.plan.requires.text}`, which {said} does not fulfil")
+        found = self._with_occupancy(dims, facts, occupancy)
+        if problem := check_arguments(found, self.params, self.operator, self.dtype):
+            raise CallError(problem)
+        return found
 
     def _with_occupancy(
         self, dims: Mapping[str, int], facts: Mapping[str, int], ask: Callable[[str, int, int], int] | None
@@ -221,20 +190,28 @@ class Torch:
         self._torch = torch
         self._names = {getattr(torch, name): ours for ours, name in TORCH_TYPES.items()}
 
-    def view(self, array: Any) -> ArrayView:
-        """The properties of the array that the loader looks at."""
-        device = array.device.index if array.device.type == "cuda" else array.device.type
-        dtype = self._names.get(array.dtype, str(array.dtype))
-        return ArrayView(dtype, tuple(array.shape), array.is_contiguous(), array.data_ptr(), device)
+    def form(self, array: Any) -> tuple[Any, ...]:
+        """The properties of the array that the loader looks at, in torch's words."""
+        return array.dtype, array.shape, array.is_contiguous(), array.device
 
-    def empty(self, shape: tuple[int, ...], dtype: str, device: int | str) -> Any:
-        """A new array, in the order of the current stream."""
-        place = device if isinstance(device, str) else f"cuda:{device}"
-        return self._torch.empty(shape, dtype=getattr(self._torch, TORCH_TYPES[dtype]), device=place)
+    def told(self, form: tuple[Any, ...]) -> ArrayForm:
+        """The same in ours."""
+        dtype, shape, contiguous, device = form
+        place = device.index if device.type == "cuda" else device.type
+        return ArrayForm(self._names.get(dtype, str(dtype)), tuple(shape), contiguous, place)
+
+    def address(self, array: Any) -> int:
+        """Where its first element lies."""
+        return int(array.data_ptr())
+
+    def maker(self, shape: tuple[int, ...], dtype: str, device: int | str) -> Callable[[], Any]:
+        """A function that makes new arrays, in the order of the current stream."""
+        place = self._torch.device(device if isinstance(device, str) else f"cuda:{device}")
+        return partial(self._torch.empty, shape, dtype=getattr(self._torch, TORCH_TYPES[dtype]), device=place)
 
     def stream(self, device: int) -> int:
         """The current stream's handle."""
-        return int(self._torch.cuda.current_stream(device).cuda_stream)
+        return int(self._torch._C._cuda_getCurrentRawStream(device))  # a tenth of what torch.cuda.current_stream takes
 
 
 class _Numbers:
@@ -244,8 +221,10 @@ class _Numbers:
         self._module = module
         self._names = {module.dtype(name).str: ours for ours, name in TORCH_TYPES.items() if ours != "bf16"}
 
-    def _dtype(self, array: Any) -> str:
-        return self._names.get(array.dtype.str, str(array.dtype))
+    def told(self, form: tuple[Any, ...]) -> ArrayForm:
+        """The properties that `form` tells, in our words."""
+        dtype, shape, contiguous, device = form
+        return ArrayForm(self._names.get(dtype.str, str(dtype)), shape, contiguous, device)
 
 
 class Numpy(_Numbers):
@@ -258,17 +237,25 @@ class Numpy(_Numbers):
 
         super().__init__(numpy)
 
-    def view(self, array: Any) -> ArrayView:
-        """The properties of the array that the loader looks at."""
-        return ArrayView(self._dtype(array), array.shape, array.flags.c_contiguous, array.ctypes.data, "cpu")
+    def form(self, array: Any) -> tuple[Any, ...]:
+        """The properties of the array that the loader looks at, in numpy's words."""
+        return array.dtype, array.shape, array.flags.c_contiguous, "cpu"
 
-    def empty(self, shape: tuple[int, ...], dtype: str, device: int | str) -> Any:
-        """A new array that begins on 64 bytes."""
+    def address(self, array: Any) -> int:
+        """Where its first element lies."""
+        return int(array.ctypes.data)
+
+    def maker(self, shape: tuple[int, ...], dtype: str, device: int | str) -> Callable[[], Any]:
+        """A function that makes new arrays that begin on 64 bytes."""
         kind = self._module.dtype(TORCH_TYPES[dtype])
         size = math.prod(shape) * kind.itemsize
-        memory = self._module.empty(size + 64, dtype=self._module.uint8)
-        begin = -memory.ctypes.data % 64
-        return memory[begin : begin + size].view(kind).reshape(shape)
+
+        def make() -> Any:
+            memory = self._module.empty(size + 64, dtype=self._module.uint8)
+            begin = -memory.ctypes.data % 64
+            return memory[begin : begin + size].view(kind).reshape(shape)
+
+        return make
 
 
 class Cupy(_Numbers):
@@ -281,73 +268,70 @@ class Cupy(_Numbers):
 
         super().__init__(cupy)
 
-    def view(self, array: Any) -> ArrayView:
-        """The properties of the array that the loader looks at."""
-        return ArrayView(self._dtype(array), array.shape, array.flags.c_contiguous, array.data.ptr, array.device.id)
+    def form(self, array: Any) -> tuple[Any, ...]:
+        """The properties of the array that the loader looks at, in CuPy's words."""
+        return array.dtype, array.shape, array.flags.c_contiguous, array.device.id
 
-    def empty(self, shape: tuple[int, ...], dtype: str, device: int | str) -> Any:
-        """A new array of CuPy's pool, on the current stream."""
-        with self._module.cuda.Device(device):
-            return self._module.empty(shape, dtype=TORCH_TYPES[dtype])
+    def address(self, array: Any) -> int:
+        """Where its first element lies."""
+        return int(array.data.ptr)
+
+    def maker(self, shape: tuple[int, ...], dtype: str, device: int | str) -> Callable[[], Any]:
+        """A function that makes new arrays of CuPy's pool, on the current stream."""
+
+        def make() -> Any:
+            with self._module.cuda.Device(device):
+                return self._module.empty(shape, dtype=TORCH_TYPES[dtype])
+
+        return make
 
     def stream(self, device: int) -> int:
         """The current stream's handle."""
         return int(self._module.cuda.get_current_stream(device).ptr)
 
 
-_known: dict[str, Any] = {}
+# --- calls ----------------------------------------------------------------------------------------------------------
 
 
-def library_of(arrays: Iterable[Any], offered: Mapping[str, Callable[[], Any]]) -> Any:
-    """Torch, Numpy or Cupy, whichever made the arrays. It raises CallError for others, and for a mixture."""
-    names = {type(array).__module__.partition(".")[0] for array in arrays}
-    if len(names) != 1 or not names <= offered.keys():
-        raise CallError(f"the kernel takes arrays of {' or of '.join(offered)}, not of {', '.join(sorted(names))}")
-    name = names.pop()
-    if name not in _known:
-        _known[name] = offered[name]()
-    return _known[name]
+class Call:
+    """A call of arrays of certain forms: all that does not depend on where they lie, worked out once."""
 
+    def __init__(
+        self,
+        package: Package,
+        library: Any,
+        given: Sequence[str],
+        made: Mapping[str, Callable[[], Any]],
+        sizes: Mapping[str, int],
+        launch: Callable[[Mapping[str, int]], object],
+    ) -> None:
+        """`given` are the tensors that the caller has, `made` the makers of the others and of scratch, `sizes` are in
+        bytes, and `launch` launches the kernel on tensors and scratch at these addresses."""
+        self._names = (*given, *made)
+        self._makers = tuple(made.values())
+        self._address = library.address
+        self._launch = launch
+        self._outputs = [self._names.index(tensor.name) for tensor in package.operator.outputs]
+        self._apart = [  # kernels are judged with tensors that share no memory; only inputs may here
+            (written.name, sizes[written.name], name, sizes[name])
+            for written in package.operator.outputs
+            for name in given
+            if written.name in given and name != written.name
+        ]
 
-class Called:
-    """One call: all arrays by name, outputs made where none were given, and the dims."""
-
-    def __init__(self, package: Package, library: Any, given: Sequence[Any], out: Any, dims: Mapping[str, int]) -> None:
-        """`given` are the inputs in the order of the signature, `out` the outputs likewise, or None."""
-        operator = package.operator
-        if len(given) != len(operator.inputs):
-            names = ", ".join(tensor.name for tensor in operator.inputs)
-            raise CallError(f"the kernel takes {len(operator.inputs)} arrays ({names}), not {len(given)}")
-        self.arrays: dict[str, Any] = {t.name: array for t, array in zip(operator.inputs, given, strict=True)}
-        made = [tensor for tensor in operator.outputs if tensor.role == "out"]
-        if out is not None:
-            outs = list(out) if isinstance(out, tuple | list) else [out]
-            if len(outs) != len(made):
-                raise CallError(f"`out` has {len(outs)} arrays, not {len(made)}: {', '.join(t.name for t in made)}")
-            self.arrays |= {t.name: array for t, array in zip(made, outs, strict=True)}
-        views = {name: library.view(array) for name, array in self.arrays.items()}
-        self.dims = package.dims({name: view.shape for name, view in views.items()}, dims)
-        self.device = next(iter(views.values())).device
-        for tensor in made:
-            if tensor.name not in views:
-                shape = package.shape(tensor, self.dims)
-                self.arrays[tensor.name] = library.empty(shape, package.element(tensor).name, self.device)
-                views[tensor.name] = library.view(self.arrays[tensor.name])
-        package.check(views)
-        self._library = library
-        self._scratch: dict[str, Any] = {}
-        self._addresses = {name: view.address for name, view in views.items()}
-        self._outputs = [self.arrays[tensor.name] for tensor in operator.outputs]
-
-    def addresses_with(self, buffers: Iterable[ResolvedBuffer]) -> dict[str, int]:
-        """The addresses of all tensors, and of these buffers, which are made and live as long as this object."""
-        self._scratch = {b.name: self._library.empty((b.bytes,), "uint8", self.device) for b in buffers}
-        return self._addresses | {name: self._library.view(array).address for name, array in self._scratch.items()}
-
-    @property
-    def result(self) -> Any:
-        """The one output, or all of them in the order of the signature."""
-        return self._outputs[0] if len(self._outputs) == 1 else tuple(self._outputs)
+    def __call__(self, given: Sequence[Any]) -> Any:
+        """Launch the kernel, and return the one output, or all of them in the order of the signature."""
+        arrays = [*given, *[make() for make in self._makers]]
+        addresses = dict(zip(self._names, map(self._address, arrays), strict=True))
+        for name, address in addresses.items():
+            if address % ALIGNMENT:
+                raise CallError(f"{name} does not begin on a multiple of {ALIGNMENT} bytes; copy it first")
+        for written, written_bytes, name, size in self._apart:
+            if addresses[written] < addresses[name] + size and addresses[name] < addresses[written] + written_bytes:
+                raise CallError(f"{written}, which is written, shares memory with {name}")
+        self._launch(addresses)
+        outputs = [arrays[number] for number in self._outputs]
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
 class PackagedKernel:
@@ -357,12 +341,61 @@ class PackagedKernel:
     name. It raises CallError, a ValueError, for arrays that the kernel was not made for.
     """
 
-    def __init__(self, package: Package) -> None:
-        """`package` is where everything about it stands."""
+    def __init__(self, package: Package, offered: Mapping[str, Callable[[], Any]]) -> None:
+        """`package` is where everything about it stands, `offered` are the libraries whose arrays it takes."""
         self.package = package
         self.inputs = tuple(tensor.name for tensor in package.operator.inputs)
         self.outputs = tuple(tensor.name for tensor in package.operator.outputs)
+        self._offered = offered
+        self._library = lru_cache(REMEMBERED)(self._library_of)
+        self._made_by = lru_cache(lambda name: offered[name]())
+        self._call = lru_cache(REMEMBERED)(self._prepared)
 
     def __call__(self, *inputs: Any, out: Any = None, **dims: int) -> Any:
         """Launch it, and return the outputs: one, or a tuple of them."""
+        outs = () if out is None else out if isinstance(out, tuple | list) else (out,)
+        given = (*inputs, *outs)
+        library = self._library(*map(type, given))
+        forms = tuple(map(library.form, given))
+        return self._call(library, len(inputs), out is not None, forms, tuple(dims.items()))(given)
+
+    def _library_of(self, *kinds: type) -> Any:
+        """Torch, Numpy or Cupy, whichever made arrays of these types. It raises CallError for others, and for a
+        mixture."""
+        names = {kind.__module__.partition(".")[0] for kind in kinds}
+        if len(names) != 1 or not names <= self._offered.keys():
+            offered = " or of ".join(self._offered)
+            raise CallError(f"the kernel takes arrays of {offered}, not of {', '.join(sorted(names))}")
+        return self._made_by(names.pop())
+
+    def _prepared(
+        self, library: Any, inputs: int, has_outs: bool, given: Sequence[Any], said: Sequence[tuple[str, int]]
+    ) -> Call:
+        """A call of arrays of these forms, of which the first are inputs. It raises CallError."""
+        package, made = self.package, [t for t in self.package.operator.outputs if t.role == "out"]
+        if inputs != len(self.inputs):
+            names = ", ".join(self.inputs)
+            raise CallError(f"the kernel takes {len(self.inputs)} arrays ({names}), not {inputs}")
+        if has_outs and len(given) - inputs != len(made):
+            names = ", ".join(tensor.name for tensor in made)
+            raise CallError(f"`out` has {len(given) - inputs} arrays, not {len(made)}: {names}")
+        names = (*self.inputs, *(tensor.name for tensor in made))
+        forms = dict(zip(names, map(library.told, given), strict=False))
+        dims = package.dims({name: form.shape for name, form in forms.items()}, dict(said))
+        package.check(forms)
+        device = next(iter(forms.values())).device
+        resolved, launch = self._launcher(library, device, dims)
+        makers = {
+            t.name: library.maker(package.shape(t, dims), package.element(t).name, device)
+            for t in made
+            if t.name not in forms
+        }
+        # Freed memory of torch and of CuPy is reused in the order of its stream, so scratch needs no waiting.
+        makers |= {buffer.name: library.maker((buffer.bytes,), "uint8", device) for buffer in resolved.buffers}
+        return Call(package, library, tuple(forms), makers, package.sizes(dims, resolved), launch)
+
+    def _launcher(
+        self, library: Any, device: int | str, dims: Mapping[str, int]
+    ) -> tuple[ResolvedPlan, Callable[[Mapping[str, int]], object]]:
+        """The plan of calls with these dims, and what launches one on tensors and scratch at given addresses."""
         raise NotImplementedError

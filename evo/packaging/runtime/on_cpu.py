@@ -18,8 +18,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from evo.packaging.runtime.loading import Called, Numpy, Package, PackagedKernel, Torch, library_of
+from evo.packaging.runtime.loading import Numpy, Package, PackagedKernel, Torch
 from fitness.judging.signature import packed
+from operators.plan.reading import ResolvedPlan
 
 LIBRARIES: Mapping[str, Callable[[], Any]] = {"numpy": Numpy, "torch": Torch}
 
@@ -32,33 +33,40 @@ def load(folder: str | Path | None = None) -> CpuKernel:
 class CpuKernel(PackagedKernel):
     """A kernel of the processor: a call returns when the outputs are computed."""
 
+    def __init__(self, package: Package) -> None:
+        super().__init__(package, LIBRARIES)
+
     @cached_property
     def _functions(self) -> dict[str, Any]:
         library = ctypes.CDLL(str(compiled(self.package)))
         return {name: getattr(library, f"evo_launch_{i}") for i, name in enumerate(self.package.params)}
 
-    def __call__(self, *inputs: Any, out: Any = None, **dims: int) -> Any:
-        """Compute, and return the outputs."""
-        library = library_of(inputs, LIBRARIES)
-        called = Called(self.package, library, inputs, out, dims)
-        if called.device != "cpu":
-            raise ValueError(f"the arrays lie on {called.device}; the kernel runs on a processor")
-        resolved = self.package.resolved(called.dims, facts())
-        addresses = called.addresses_with(resolved.buffers)
-        sizes = self.package.sizes(called.dims, resolved)
-        for name in resolved.zero:
-            ctypes.memset(addresses[name], 0, sizes[name])
+    def _launcher(
+        self, library: Any, device: int | str, dims: Mapping[str, int]
+    ) -> tuple[ResolvedPlan, Callable[[Mapping[str, int]], object]]:
+        if device != "cpu":
+            raise ValueError(f"the arrays lie on {device}; the kernel runs on a processor")
+        package, steps = self.package, []
+        resolved = package.resolved(dims, facts())
+        sizes = package.sizes(dims, resolved)
         for step in resolved.steps:
-            values = []
-            for argument, param in zip(step.args, self.package.params[step.kernel], strict=True):
+            values: list[Any] = []
+            for argument, param in zip(step.args, package.params[step.kernel], strict=True):
                 if argument.kind in ("tensor", "buffer"):
-                    data = addresses[argument.name].to_bytes(8, "little")
+                    values.append(argument.name)
                 else:
-                    data = packed(argument, param, self.package.operator)
-                values.append(ctypes.create_string_buffer(data, len(data)))
-            pointers = (ctypes.c_void_p * max(len(values), 1))(*map(ctypes.addressof, values))
-            self._functions[step.kernel](pointers)
-        return called.result
+                    data = packed(argument, param, package.operator)
+                    values.append(ctypes.create_string_buffer(data, len(data)))
+            steps.append((self._functions[step.kernel], ctypes.c_void_p * max(len(values), 1), values))
+
+        def launch(addresses: Mapping[str, int]) -> None:
+            for name in resolved.zero:
+                ctypes.memset(addresses[name], 0, sizes[name])
+            places = {name: ctypes.c_void_p(address) for name, address in addresses.items()}
+            for function, pointers, values in steps:
+                function(pointers(*[ctypes.addressof(places[v] if isinstance(v, str) else v) for v in values]))
+
+        return resolved, launch
 
 
 def facts() -> dict[str, int]:

@@ -18,10 +18,11 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from evo.packaging.runtime.loading import Called, Cupy, Package, PackagedKernel, Torch, library_of
-from fitness.cuda.compile.program import KernelCall, Program
+from evo.packaging.runtime.loading import Cupy, Package, PackagedKernel, Torch
 from fitness.cuda.running import launching
 from fitness.cuda.running.arguments import program
+from fitness.cuda.running.launching import Launch, Launches
+from operators.plan.reading import ResolvedPlan
 from operators.plan.tensor_map import TENSOR_MAP_BYTES
 
 LIBRARIES: Mapping[str, Callable[[], Any]] = {"torch": Torch, "cupy": Cupy}
@@ -38,32 +39,22 @@ class CudaKernel(PackagedKernel):
     """A kernel of a GPU: a call launches it into the current stream of the arrays' library."""
 
     def __init__(self, package: Package) -> None:
-        super().__init__(package)
+        super().__init__(package, LIBRARIES)
         self._loaded: dict[int, Loaded] = {}
-        self._programs: dict[tuple[object, ...], Program] = {}
 
-    def __call__(self, *inputs: Any, out: Any = None, **dims: int) -> Any:
-        """Launch it, and return the outputs, which are not waited for."""
-        library = library_of(inputs, LIBRARIES)
-        called = Called(self.package, library, inputs, out, dims)
-        if not isinstance(called.device, int):
-            raise ValueError(f"the arrays lie on {called.device}; the kernel runs on a GPU")
-        device = called.device
+    def _launcher(
+        self, library: Any, device: int | str, dims: Mapping[str, int]
+    ) -> tuple[ResolvedPlan, Callable[[Mapping[str, int]], object]]:
+        if not isinstance(device, int):
+            raise ValueError(f"the arrays lie on {device}; the kernel runs on a GPU")
         if device not in self._loaded:
             self._loaded[device] = Loaded(self.package, device)
-        loaded = self._loaded[device]
+        loaded, package = self._loaded[device], self.package
         with loaded.current():
-            resolved = self.package.resolved(called.dims, loaded.facts, loaded.occupancy)
-            # Freed memory of either library is reused in the order of its stream, so scratch needs no waiting.
-            addresses = called.addresses_with(resolved.buffers)
-            key = tuple(sorted(called.dims.items())), device
-            if key not in self._programs:
-                if len(self._programs) >= 256:
-                    self._programs.clear()
-                self._programs[key] = program(resolved, self.package.params, self.package.operator)
-            sizes = self.package.sizes(called.dims, resolved)
-            loaded.enqueue(self._programs[key], addresses, sizes, library.stream(device))
-        return called.result
+            resolved = package.resolved(dims, loaded.facts, loaded.occupancy)
+        wanted = program(resolved, package.params, package.operator)
+        launches = Launches(loaded.cu, wanted, package.sizes(dims, resolved))
+        return resolved, lambda addresses: loaded.enqueue(launches, addresses, library.stream(device))
 
 
 class Loaded:
@@ -103,22 +94,15 @@ class Loaded:
         function = self.functions[kernel]
         return int(call("OccupancyMaxActiveBlocksPerMultiprocessor", function, threads, shared_bytes))
 
-    def enqueue(self, wanted: Program, addresses: Mapping[str, int], sizes: Mapping[str, int], stream: int) -> None:
+    def enqueue(self, launches: Launches, addresses: Mapping[str, int], stream: int) -> None:
         """One call of the kernel into a stream."""
+        with self.current():
+            made = {m.name: launching.tensor_map(self.cu, call, m, addresses[m.tensor]) for m in launches.maps}
+            maps = {name: self.descriptors.address(descriptor) for name, descriptor in made.items()}
+            launches.enqueue(addresses, maps, stream, clear=_clear, start=self._start)
 
-        def start(number: int, launch: KernelCall, values: list[bytes]) -> None:
-            config, placed = launching.configuration(self.cu, launch, stream), launching.LaunchArguments(values)
-            call("LaunchKernelEx", config, self.functions[launch.kernel], placed.address, 0)
-
-        made = ((each.name, launching.tensor_map(self.cu, call, each, addresses[each.tensor])) for each in wanted.maps)
-        launching.enqueue(
-            wanted,
-            addresses,
-            sizes,
-            {name: self.descriptors.address(descriptor) for name, descriptor in made},
-            clear=lambda address, size: call("MemsetD8Async", address, 0, size, stream),
-            start=start,
-        )
+    def _start(self, number: int, launch: Launch) -> None:
+        call("LaunchKernelEx", launch.config, self.functions[launch.of.kernel], launch.arguments.address, 0)
 
 
 class Descriptors:
@@ -171,10 +155,17 @@ class _Current:
         self._context = context
 
     def __enter__(self) -> None:
-        call("CtxPushCurrent", self._context)
+        self._is_other = call("CtxGetCurrent") != self._context
+        if self._is_other:
+            call("CtxPushCurrent", self._context)
 
     def __exit__(self, *_: object) -> None:
-        call("CtxPopCurrent")
+        if self._is_other:
+            call("CtxPopCurrent")
+
+
+def _clear(address: int, size: int, stream: int) -> None:
+    call("MemsetD8Async", address, 0, size, stream)
 
 
 @lru_cache
@@ -187,11 +178,15 @@ def _driver() -> Any:
     return driver
 
 
+@lru_cache
+def _function(name: str) -> Any:
+    return getattr(_driver(), f"cu{name}")
+
+
 def call(function: str, *arguments: Any) -> Any:
     """`cu<function>`; what it returns besides the result. It raises RuntimeError."""
-    cu = _driver()
-    result, *values = getattr(cu, f"cu{function}")(*arguments)
-    if result != cu.CUresult.CUDA_SUCCESS:
+    result, *values = _function(function)(*arguments)
+    if result:  # CUDA_SUCCESS is 0
         raise RuntimeError(f"cu{function}: {result.name}")
     return values[0] if len(values) == 1 else values
 

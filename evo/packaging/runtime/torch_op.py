@@ -7,7 +7,7 @@ backward: a gradient that is asked for is refused in one line, unless `register_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -71,25 +71,24 @@ class TorchOp:
             tensor if name in self._changed else _ready(tensor)
             for name, tensor in zip(self._kernel.inputs, inputs, strict=True)
         ]
-        outs = self._outputs(ready, dims)
-        self._kernel(*ready, out=outs, **dims)
-        return _returned(outs)
+        found = self._kernel(*ready, **dims)
+        outs = found if isinstance(found, tuple) else (found,)
+        named = zip(self._kernel.outputs, outs, strict=True)
+        return _returned(tuple(each for name, each in named if name not in self._changed))
 
     def _fake(self, *inputs: torch.Tensor, **dims: int) -> Any:
-        return _returned(self._outputs(inputs, dims))
-
-    def _outputs(self, inputs: Sequence[torch.Tensor], dims: Mapping[str, int]) -> tuple[torch.Tensor, ...]:
-        """New outputs of the right shapes, with nothing in them."""
         # Sizes that torch.compile would keep symbolic are fixed here: a program is compiled for each set of them.
         shapes = {n: tuple(map(int, tensor.shape)) for n, tensor in zip(self._kernel.inputs, inputs, strict=True)}
         known = self._package.dims(shapes, {name: int(size) for name, size in dims.items()})
-        return tuple(
-            torch.empty(
-                self._package.shape(tensor, known),
-                dtype=getattr(torch, TORCH_TYPES[self._package.element(tensor).name]),
-                device=inputs[0].device,
+        return _returned(
+            tuple(
+                torch.empty(
+                    self._package.shape(tensor, known),
+                    dtype=getattr(torch, TORCH_TYPES[self._package.element(tensor).name]),
+                    device=inputs[0].device,
+                )
+                for tensor in self._made
             )
-            for tensor in self._made
         )
 
     def _keep(self, ctx: Any, inputs: Sequence[torch.Tensor], output: Any, keyword_only_inputs: Any = None) -> None:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import pickle
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fitness.cuda.compile.program import KernelCall, Program, ReadOnlyTable
+from fitness.cuda.compile.program import Program, ReadOnlyTable
 from fitness.cuda.running.driver import CudaError, call
 from fitness.cuda.running.launcher import Launcher
+from fitness.cuda.running.launching import Launch
 
 FILL = 0x7B
 """Byte that follows an input up to the alignment: a large number."""
@@ -57,14 +58,14 @@ class CountedLauncher(Launcher):
         self.started = 0
         """Launches so far."""
 
-    def start(self, function: Any, launch: KernelCall, values: Sequence[bytes]) -> None:
+    def start(self, function: Any, launch: Launch) -> None:
         """See `Launcher.start`."""
         told = self.started in self._counted
         self.started += 1
         if told:
             call("StreamSynchronize", self.stream)
             call("ProfilerStart")
-        super().start(function, launch, values)
+        super().start(function, launch)
         if told:
             call("StreamSynchronize", self.stream)
             call("ProfilerStop")

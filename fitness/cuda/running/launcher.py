@@ -9,7 +9,7 @@ from typing import Any
 from fitness.cuda.compile.program import KernelCall, Program, ReadOnlyTable
 from fitness.cuda.running import launching
 from fitness.cuda.running.driver import CudaError, allocation, call, device_facts, driver, granularity
-from fitness.cuda.running.launching import LaunchArguments, pointer
+from fitness.cuda.running.launching import Launch, Launches, pointer
 
 
 class Launcher:
@@ -74,25 +74,23 @@ class Launcher:
         `maps` is what `tensor_maps` made for it.
         """
 
-        def start(number: int, launch: KernelCall, values: list[bytes]) -> None:
+        def start(number: int, launch: Launch) -> None:
             try:
-                self.start(self.functions[launch.kernel], launch, values)
+                self.start(self.functions[launch.of.kernel], launch)
             except CudaError as error:
-                raise CudaError(f"launch {number}, {_in_words(launch)}", error.name, error.text) from None
+                raise CudaError(f"launch {number}, {_in_words(launch.of)}", error.name, error.text) from None
 
-        launching.enqueue(
-            program,
+        Launches(self.cu, program, sizes).enqueue(
             addresses,
-            sizes,
             maps,
-            clear=lambda address, size: call("MemsetD8Async", address, 0, size, self.stream),
+            self.stream,
+            clear=lambda address, size, stream: call("MemsetD8Async", address, 0, size, stream),
             start=start,
         )
 
-    def start(self, function: Any, launch: KernelCall, values: Sequence[bytes]) -> None:
-        """Into our stream; the driver copies the arguments before it returns."""
-        config, placed = launching.configuration(self.cu, launch, self.stream), LaunchArguments(values)
-        call("LaunchKernelEx", config, function, placed.address, 0)
+    def start(self, function: Any, launch: Launch) -> None:
+        """Into the stream for which it was made ready."""
+        call("LaunchKernelEx", launch.config, function, launch.arguments.address, 0)
 
     def allow_shared(self, function: Any) -> None:
         """It allows a kernel as much dynamic shared memory as the device has beside the static."""

@@ -8,38 +8,11 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from threading import Lock
 from typing import Any
 
 from fitness.cuda.compile.program import KernelCall, Program
 from operators.plan.tensor_map import DATA_TYPES, TENSOR_MAP_BYTES, ResolvedTensorMap
-
-
-def enqueue(
-    program: Program,
-    addresses: Mapping[str, int],
-    sizes: Mapping[str, int],
-    maps: Mapping[str, int],
-    *,
-    clear: Callable[[int, int], object],
-    start: Callable[[int, KernelCall, list[bytes]], object],
-) -> None:
-    """Make one call of a program, on buffers at these addresses, of these sizes in bytes.
-
-    `maps` are the addresses of the descriptors of its tensor maps, `clear` zeroes so many bytes at an address, `start`
-    launches the kernel of this number, counted from 1, with the bytes of its arguments.
-    """
-    for name in program.zero:
-        if sizes[name]:
-            clear(addresses[name], sizes[name])
-    for number, launch in enumerate(program.calls, 1):
-        start(number, launch, [_bytes_of(value, addresses, maps) for value in launch.args])
-
-
-def _bytes_of(value: tuple[str, str] | bytes, addresses: Mapping[str, int], maps: Mapping[str, int]) -> bytes:
-    if isinstance(value, bytes):
-        return value
-    kind, name = value
-    return pointer((maps if kind == "map" else addresses)[name])
 
 
 def pointer(address: int) -> bytes:
@@ -50,20 +23,70 @@ def pointer(address: int) -> bytes:
 class LaunchArguments:
     """A launch's arguments in memory, as the driver is given them; it copies them before it returns."""
 
-    def __init__(self, values: Sequence[bytes]) -> None:
-        self._memory = [ctypes.create_string_buffer(value, len(value)) for value in values]
+    def __init__(self, values: Sequence[bytes | ctypes.c_uint64]) -> None:
+        """Addresses that change from launch to launch are given as the memory in which they stand."""
+        self._memory: list[Any] = [
+            ctypes.create_string_buffer(v, len(v)) if isinstance(v, bytes) else v for v in values
+        ]
         self._pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, self._memory))
-
-    @property
-    def address(self) -> int:
+        self.address = ctypes.addressof(self._pointers)
         """The address of the list of pointers to them."""
-        return ctypes.addressof(self._pointers)
 
     def placed(self, values: Sequence[bytes]) -> int:
         """Put other values of the same sizes in their place, for a launch that is made again; return `address`."""
         for memory, value in zip(self._memory, values, strict=True):
             memory.raw = value
         return self.address
+
+
+class Launch:
+    """One launch that is ready to be made: the configuration of a kernel's call, and its arguments in memory."""
+
+    def __init__(self, cu: Any, of: KernelCall, values: Sequence[bytes | ctypes.c_uint64], stream: Any = 0) -> None:
+        """`cu` are the driver's bindings."""
+        self.of = of
+        self.config = configuration(cu, of, stream)
+        self.arguments = LaunchArguments(values)
+
+
+class Launches:
+    """The steps of a program, made ready once, and then enqueued for buffers at any addresses."""
+
+    def __init__(self, cu: Any, program: Program, sizes: Mapping[str, int]) -> None:
+        """`cu` are the driver's bindings, `sizes` those of the buffers in bytes."""
+        self.maps = program.maps
+        self._zero = [(name, sizes[name]) for name in program.zero if sizes[name]]
+        self._places = {
+            value: ctypes.c_uint64() for of in program.calls for value in of.args if not isinstance(value, bytes)
+        }
+        self._launches = [
+            Launch(cu, of, [value if isinstance(value, bytes) else self._places[value] for value in of.args])
+            for of in program.calls
+        ]
+        self._lock = Lock()
+
+    def enqueue(
+        self,
+        addresses: Mapping[str, int],
+        maps: Mapping[str, int],
+        stream: Any,
+        *,
+        clear: Callable[[int, int, Any], object],
+        start: Callable[[int, Launch], object],
+    ) -> None:
+        """Make one call of the program into a stream, on buffers at these addresses; threads take turns.
+
+        `maps` are the addresses of the descriptors of its tensor maps, `clear` zeroes so many bytes at an address,
+        `start` makes the launch of this number, counted from 1; the driver copies the arguments before it returns.
+        """
+        with self._lock:
+            for (kind, name), place in self._places.items():
+                place.value = (maps if kind == "map" else addresses)[name]
+            for name, size in self._zero:
+                clear(addresses[name], size, stream)
+            for number, launch in enumerate(self._launches, 1):
+                launch.config.hStream = stream
+                start(number, launch)
 
 
 def configuration(cu: Any, launch: KernelCall, stream: Any) -> Any:
