@@ -346,8 +346,7 @@ def test_the_code_compiles_alone(packed: Packed) -> None:
 
 def test_wrong_arrays_are_refused_in_one_line(packed: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
     operator = packed.subject.operator
-    workload = operator.hidden[-1]
-    dims = {**workload.dims, **dict.fromkeys(operator.data_dims, 5)}
+    dims = _dims(packed)[-1]
     right = _arrays(packed, dims)
     first = operator.inputs[0].name
     one = right[first]

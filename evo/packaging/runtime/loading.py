@@ -189,6 +189,8 @@ class Torch:
 
         self._torch = torch
         self._names = {getattr(torch, name): ours for ours, name in TORCH_TYPES.items()}
+        self.address: Callable[[Any], int] = torch.Tensor.data_ptr
+        """Where an array's first element lies."""
 
     def form(self, array: Any) -> tuple[Any, ...]:
         """The properties of the array that the loader looks at, in torch's words."""
@@ -199,10 +201,6 @@ class Torch:
         dtype, shape, contiguous, device = form
         place = device.index if device.type == "cuda" else device.type
         return ArrayForm(self._names.get(dtype, str(dtype)), tuple(shape), contiguous, place)
-
-    def address(self, array: Any) -> int:
-        """Where its first element lies."""
-        return int(array.data_ptr())
 
     def maker(self, shape: tuple[int, ...], dtype: str, device: int | str) -> Callable[[], Any]:
         """A function that makes new arrays, in the order of the current stream."""
