@@ -36,7 +36,7 @@ class FakeDriver:
             grid = config.gridDimX, config.gridDimY, config.gridDimZ
             block = config.blockDimX, config.blockDimY, config.blockDimZ
             attributes = tuple(_attribute(each) for each in config.attrs)
-            values = [self.copied.get(int.from_bytes(each, "little"), each) for each in self._values(kernel, address)]
+            values = [self.copied.get(int.from_bytes(each, "little"), each) for each in self.values(kernel, address)]
             assert not self._copies_wait and not self._relaxed()
             self.told.append((kernel, grid, block, config.sharedMemBytes, int(config.hStream), attributes, values))
         elif function == "MemsetD8Async":
@@ -81,7 +81,7 @@ class FakeDriver:
         assert at % 64 == 0 and at not in self.copied
         self.copied[at] = data
 
-    def _values(self, kernel: str, address: int) -> list[bytes]:
+    def values(self, kernel: str, address: int) -> list[bytes]:
         """The arguments that stand at an address."""
         params = self._params[kernel]
         pointers = (ctypes.c_void_p * len(params)).from_address(address)

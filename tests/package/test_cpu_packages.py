@@ -19,6 +19,7 @@ runpy.run_path(sys.argv[1], run_name="__main__")
 """
 CALLS = """
 import sys
+from concurrent.futures import ThreadPoolExecutor
 sys.path.insert(0, sys.argv[1])
 import softmax_kernel, torch
 kernel = softmax_kernel.load()
@@ -26,6 +27,9 @@ x = torch.randn(7, 33)
 y = torch.empty_like(x)
 assert kernel(x, out=y) is y
 assert torch.allclose(y, torch.softmax(x, 1), atol=1e-6)
+with ThreadPoolExecutor(4) as pool:
+    many = [torch.randn(7, 33) for _ in range(64)]
+    assert all(torch.allclose(y, torch.softmax(x, 1), atol=1e-6) for x, y in zip(many, pool.map(kernel, many)))
 turned = torch.randn(33, 7).t()
 for wrong, said in ((x.double(), "holds fp64"), (turned, "not contiguous"), (x[0], "axes"), (y, "shares memory")):
     try:

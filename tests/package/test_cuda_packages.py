@@ -9,8 +9,9 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Thread, current_thread
 from typing import Any
 
 import pytest
@@ -309,18 +310,34 @@ def _arrays(packed: Packed, dims: dict[str, int]) -> dict[str, FakeArray]:
 
 
 def _told_by_package(
-    packed: Packed, arrays: dict[str, FakeArray], dims: dict[str, int], monkeypatch: pytest.MonkeyPatch
+    packed: Packed,
+    arrays: dict[str, FakeArray],
+    dims: dict[str, int],
+    monkeypatch: pytest.MonkeyPatch,
+    kernel: Any = None,
 ) -> tuple[list[Any], dict[str, int]]:
-    """The driver calls of the package's loader, and where it put its scratch."""
-    operator = packed.subject.operator
+    """The driver calls of the package's loader, which is loaded here if it is not given, and where it put its
+    scratch."""
     driver = FakeDriver(packed.built.params)
-    kernel = _loaded(packed)
+    kernel = kernel or _loaded(packed)
+    made = kernel._library().made
     with monkeypatch.context() as patch:
         patch.setattr(packed.kernel, "call", driver.call)
-        out = [arrays[tensor.name] for tensor in operator.outputs if tensor.role == "out"]
-        kernel(*(arrays[tensor.name] for tensor in operator.inputs), out=out, **dims)
+        kernel._loaded[0].descriptors = packed.kernel.Descriptors(bindings)
+        _call(packed, kernel, arrays, dims)
     buffers = [buffer.name for buffer in kernel.package.plan.buffers]
-    return driver.told, {name: (1 << 50) + ((n + 1) << 40) for n, name in enumerate(buffers)}
+    return driver.told, {name: (1 << 50) + ((n + 1) << 40) for n, name in enumerate(buffers, made)}
+
+
+def _call(packed: Packed, kernel: Any, arrays: dict[str, FakeArray], dims: dict[str, int]) -> None:
+    operator = packed.subject.operator
+    out = [arrays[tensor.name] for tensor in operator.outputs if tensor.role == "out"]
+    kernel(*(arrays[tensor.name] for tensor in operator.inputs), out=out, **dims)
+
+
+def _moved(arrays: dict[str, FakeArray]) -> dict[str, FakeArray]:
+    """The same arrays elsewhere."""
+    return {name: replace(array, address=array.address + (1 << 41)) for name, array in arrays.items()}
 
 
 def _loaded(packed: Packed) -> Any:
@@ -331,7 +348,6 @@ def _loaded(packed: Packed) -> Any:
     loaded = packed.kernel.Loaded.__new__(packed.kernel.Loaded)
     loaded.cu, loaded.facts, loaded._context = bindings, FACTS, None
     loaded.functions = {name: name for name in kernel.package.params}
-    loaded.descriptors = packed.kernel.Descriptors(bindings)
     kernel._loaded[0] = loaded
     return kernel
 
@@ -344,12 +360,70 @@ def test_the_code_compiles_alone(packed: Packed) -> None:
     assert symbols == json.loads((packed.folder / "plan.json").read_text())["symbols"]
 
 
+def test_a_plan_is_resolved_once_for_the_shapes_of_many_calls(packed: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel, dims = _loaded(packed), _dims(packed)[0]
+    resolved, count = kernel.package.resolved, 0
+
+    def counted(*arguments: Any) -> Any:
+        nonlocal count
+        count += 1
+        return resolved(*arguments)
+
+    monkeypatch.setattr(kernel.package, "resolved", counted)
+    arrays = _arrays(packed, dims)
+    for _ in range(3):
+        told, scratch = _told_by_package(packed, arrays, dims, monkeypatch, kernel)
+        addresses = {name: array.address for name, array in arrays.items()} | scratch
+        assert told == _told_by_engine(packed, dims, addresses, monkeypatch)
+        arrays = _moved(arrays)
+    assert count == 1
+    other = next(each for each in _dims(packed) if each != dims)
+    _told_by_package(packed, _arrays(packed, other), other, monkeypatch, kernel)
+    assert count == 2
+
+
+def test_threads_do_not_mix_their_addresses(packed: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second thread calls while the first one is at its first launch."""
+    kernel, driver = _loaded(packed), FakeDriver(packed.built.params)
+    tried = ((dims, _resolved(packed, dims).steps) for dims in _dims(packed))
+    dims = next(dims for dims, steps in tried if any(each.kind == "tensor" for step in steps for each in step.args))
+    kernel._loaded[0].descriptors = packed.kernel.Descriptors(bindings)
+    arrays = {"first": _arrays(packed, dims), "second": _moved(_arrays(packed, dims))}
+    threads = {
+        name: Thread(target=_call, args=(packed, kernel, given, dims), name=name) for name, given in arrays.items()
+    }
+    told: dict[str, set[int]] = {"first": set(), "second": set()}
+
+    def call(function: str, *arguments: Any) -> Any:
+        if function == "LaunchKernelEx":
+            name = current_thread().name
+            if name == "first" and threads["second"].ident is None:
+                threads["second"].start()
+                threads["second"].join(0.2)
+            told[name] |= {int.from_bytes(value, "little") for value in driver.values(arguments[1], arguments[2])}
+            return None
+        return driver.call(function, *arguments)
+
+    monkeypatch.setattr(packed.kernel, "call", driver.call)
+    for given in arrays.values():  # the descriptors of both are copied before
+        _call(packed, kernel, given, dims)
+    monkeypatch.setattr(packed.kernel, "call", call)
+    threads["first"].start()
+    threads["first"].join()
+    threads["second"].join()
+    placed = {name: {array.address for array in given.values()} for name, given in arrays.items()}
+    for name, other in (("first", "second"), ("second", "first")):
+        assert told[name] & placed[name] and not told[name] & placed[other]
+
+
 def test_wrong_arrays_are_refused_in_one_line(packed: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
     operator = packed.subject.operator
     dims = _dims(packed)[-1]
     right = _arrays(packed, dims)
     first = operator.inputs[0].name
     one = right[first]
+    kernel = _loaded(packed)
+    told = [each[0] for each in _told_by_package(packed, right, dims, monkeypatch, kernel)[0]]
     wrong = {
         "holds fp64": FakeArray("fp64", one.shape, one.address),
         "not contiguous": FakeArray(one.dtype, one.shape, one.address, contiguous=False),
@@ -361,7 +435,10 @@ def test_wrong_arrays_are_refused_in_one_line(packed: Packed, monkeypatch: pytes
         if said == "shares memory" and operator.outputs[0].role == "inout":
             continue
         with pytest.raises(ValueError, match=said):
-            _told_by_package(packed, {**right, first: array}, dims, monkeypatch)
+            _told_by_package(packed, {**right, first: array}, dims, monkeypatch, kernel)
+    with pytest.raises(ValueError, match="has the shape"):
+        _told_by_package(packed, right, {**dims, operator.dims[0]: 1 + dims[operator.dims[0]]}, monkeypatch, kernel)
+    assert [each[0] for each in _told_by_package(packed, right, dims, monkeypatch, kernel)[0]] == told
 
 
 def test_nothing_is_overwritten(packed: Packed) -> None:
