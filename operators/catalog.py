@@ -8,6 +8,7 @@ import inspect
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -165,7 +166,8 @@ class Functions:
         if vendor.kind != "compiled":
             return self._bound(function, name, {**values, "prepared": prepared})
         made = self._bound(compiles(function), vendor.name, {**values, "prepared": prepared})
-        made()  # which compiles it for these shapes
+        with warnings.catch_warnings(action="ignore"):
+            made()  # which compiles it for these shapes
         return made
 
     def offers(self, name: str) -> bool:

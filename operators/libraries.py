@@ -9,9 +9,9 @@ operator's fingerprint.
 from __future__ import annotations
 
 import importlib
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from inspect import Parameter, Signature
 from typing import Any, Literal
 
@@ -108,17 +108,27 @@ def compiled(
     return LibraryCall(f"{COMPILED}({name})", function, kind="compiled", dtypes=dtypes)
 
 
-@lru_cache
 def compiles(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that is compiled whole for every shape that it meets; each process has one of a function."""
+    """Return a function that is compiled whole for every shape that it meets.
+
+    The compiler logs nothing: where a design fails it takes another one.
+    """
     import torch
     from torch._dynamo import config
     from torch._inductor import select_algorithm
 
-    select_algorithm.PRINT_AUTOTUNE = False  # a table of its measurements, on the user's terminal
+    torch._logging.set_logs(dynamo=logging.CRITICAL, inductor=logging.CRITICAL)  # type: ignore[attr-defined]
+    select_algorithm.PRINT_AUTOTUNE = False
     config.recompile_limit = config.accumulated_recompile_limit = RECOMPILATIONS
     made: Callable[..., Any] = torch.compile(function, fullgraph=True, dynamic=False, mode=MODE)
     return made
+
+
+def forget_compiled() -> None:
+    """Drop what was compiled in this process; what is kept on disk is loaded when it is called for again."""
+    import torch
+
+    torch._dynamo.reset()
 
 
 def called(name: str, kind: str) -> str:

@@ -62,6 +62,7 @@ FLOORS = {
         "compare replay",
         "report",
         "evaluate outside packaging report.comparison report.ui track",
+        "repository",
         "cli",
     ),
 }

@@ -51,6 +51,57 @@ def champion(
     print(f"{taken} of {len(chosen)} champions {'would be replaced' if dry_run else 'are new'}")
 
 
+@promotes.command()
+def put(
+    run: RunName = "last",
+    into: Annotated[
+        str, typer.Option(metavar="FILE:NAME", help="The function. Default: that which the operator was taken from.")
+    ] = "",
+    task: Annotated[str, typer.Option(help="Beginning of a task, where the run has several.")] = "",
+    test: Annotated[
+        str, typer.Option(metavar="COMMAND", help="Your tests, run here before and after: 'pytest -q'.")
+    ] = "",
+    python: Annotated[
+        str, typer.Option(metavar="PROGRAM", help="Your program's Python. Default: the one that runs evo.")
+    ] = sys.executable,
+    every: Annotated[bool, typer.Option("--all", help="Keep also calls that it makes no faster.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Take the kernel out again.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Change the file without asking.")] = False,
+    runs: Runs = RUNS,
+) -> None:
+    """Put the best kernel of a run into your repository, for the calls that it was judged at, and see your tests pass.
+
+    It writes a folder beside the function's file and two lines above the function, which go back where a test fails.
+    """
+    from evo.api import Run
+    from evo.folders import find_run
+    from evo.packaging.package import from_run
+    from evo.repository.put import Put, UserFunction, place_of
+    from evo.repository.put import put as put_it
+    from operators.errors import UserError
+
+    if undo and into:
+        place = UserFunction.of(into)
+    else:
+        subject = from_run(Run(find_run(runs, run)), task)
+        place = place_of(subject, into)
+    if undo or place.state() == "testing":
+        there = place.take_out()
+        print(f"{place.path}: {'the kernel is taken out' if there else 'there is no kernel'}", file=sys.stderr)
+        if undo:
+            return
+    if place.state():
+        raise UserError(f"{place.folder}: there is a kernel already; evo put --undo --into {place.path}:{place.name}")
+    made = Put(subject, place)
+    print(made.change.diff(), end="", flush=True)
+    print(f"new: {place.folder}/", flush=True)
+    if not yes and not (sys.stdin.isatty() and typer.confirm("Change this?")):
+        raise UserError("nothing was changed; say --yes to have it changed")
+    if not put_it(made, test=test, python=python, every=every, say=lambda line: print(line, flush=True)):
+        raise typer.Exit(1)
+    print(f"put; it goes out with: evo put --undo --into {place.path}:{place.name}")
+
+
 packages = typer.Typer()
 
 

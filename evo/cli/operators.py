@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 FAILED = 1
 LIMIT = "5min"
 MOST = 60
+SHAPES = Path("shapes.json")
 
 own = typer.Typer()
 
@@ -76,12 +77,63 @@ def import_(
     """Make an operator of a problem in a format of others, whose source is run once, confined, and never again."""
     from evo.outside.importing import import_problem
 
-    folder, lines = import_problem(source, inputs=inputs, name=name, out=out)
+    _show_made(*import_problem(source, inputs=inputs, name=name, out=out))
+
+
+def _show_made(folder: Path, lines: Sequence[str]) -> None:
     shown = folder if folder.is_absolute() else f"./{folder}"
     for line in lines:
         print(f"assumed: {line}", file=sys.stderr)
     print(f"{shown}: {', '.join(sorted(path.name for path in folder.iterdir()))}")
     print(f"then: evo check {shown}; evo run {shown}")
+
+
+@own.command()
+def record(
+    function: Annotated[
+        str, typer.Argument(metavar="FILE:NAME", help="A Python function of your repository, called by the command.")
+    ],
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND", help="Your program, such as python train.py.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Where the record goes.")] = SHAPES,
+) -> None:
+    """Run your program, and write down the shapes, types, layouts and numbers that a function is called with.
+
+    The program runs as you, and unchanged but for torch.compile, which is off: a compiled call could not be seen.
+    """
+    from evo.repository.recording import record as recorded
+    from evo.repository.recording import signature
+
+    code, calls, others = recorded(function, command, out)
+    for call in calls:
+        print(f"{call['count']:>8} x {signature(call['arguments'])}{'  (gradients)' if call['grad'] else ''}")
+    if others:
+        print(f"{others:>8} x other kinds of calls, which are not in the record")
+    if not calls:
+        print(f"evo: {function} was not called by a Python process of the command", file=sys.stderr)
+    else:
+        print(f"then: evo take {function}{'' if out == SHAPES else f' --shapes {out}'}")
+    if code or not calls:
+        raise typer.Exit(code if code > 0 else FAILED)
+
+
+@own.command()
+def take(
+    function: Annotated[str, typer.Argument(metavar="FILE:NAME", help="A Python function of your repository.")],
+    shapes: Annotated[Path, typer.Option(metavar="FILE", help="What evo record wrote.")] = SHAPES,
+    reference: Annotated[
+        str, typer.Option(metavar="FILE:NAME", help="A function in plain torch that computes the same.")
+    ] = "",
+    name: Annotated[str, typer.Option(help="The operator's name. Default: the function's.")] = "",
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="New folder. Default: the name, here.")] = None,
+) -> None:
+    """Make an operator of a function of your repository: recorded calls are its workloads, their counts the weights.
+
+    The function, and what it needs of its repository, is run once on tensors of the cpu, confined as by evo import.
+    """
+    from evo.outside.importing import made_operator
+    from operators.importing.taken import taken
+
+    _show_made(*made_operator(taken(function, shapes, reference), function, name=name, out=out))
 
 
 @own.command()

@@ -31,7 +31,11 @@ def import_problem(source: str, *, inputs: str = "", name: str = "", out: Path |
 
     It raises UserError with one line where the problem cannot be read, or is none.
     """
-    problem = read(source, inputs)
+    return made_operator(read(source, inputs), source, name=name, out=out)
+
+
+def made_operator(problem: Source, source: str, *, name: str = "", out: Path | None = None) -> tuple[Path, list[str]]:
+    """Write the operator of a problem that was read, as `import_problem` does; `source` is the user's word for it."""
     name = name or problem.name
     if not IDENTIFIER.fullmatch(name):
         raise UserError(f"--name {name}: a name has letters, digits and _, a letter first")
@@ -92,15 +96,20 @@ def look(problem: Source) -> Mapping[str, Any]:
     """The description of a problem, by a process of its own without network or files. Raises UserError."""
     with tempfile.TemporaryDirectory(prefix="evo-import-") as place:
         for file, text in problem.files.items():
+            Path(place, file).parent.mkdir(parents=True, exist_ok=True)
             Path(place, file).write_text(text, encoding="utf-8")
         Path(place, "request.json").write_text(json.dumps(problem.request), encoding="utf-8")
         command = [sys.executable, "-m", "operators.importing.tracing"]
         ours = Path(operators.__file__).resolve().parent
-        Path(place, "operators").symlink_to(ours)  # what else lies beside the package is out of reach
+        try:
+            Path(place, "operators").symlink_to(ours)  # what else lies beside the package is out of reach
+        except FileExistsError:
+            raise UserError(f"{problem.origin}: its package `operators` has the name of one of ours") from None
+        environment = {"PYTHONPATH": os.pathsep.join([place, *_library_folders(ours)]), "HOME": place}
+        environment |= {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", "TORCHDYNAMO_DISABLE": "1"}
         outcome = run_confined(
             command, cwd=place, timeout_s=LOOK_S, memory_bytes=MEMORY_BYTES, file_bytes=RESULT_BYTES,
-            readable=_readable(str(ours)), alone=True,
-            environment={"PYTHONPATH": place, "HOME": place, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+            readable=[*_readable(str(ours)), *_library_folders(ours)], alone=True, environment=environment,
         )  # fmt: skip
         try:
             found = json.loads(read_text(Path(place, "result.json"), RESULT_BYTES))
@@ -115,6 +124,12 @@ def look(problem: Source) -> Mapping[str, Any]:
     if "failed" in found:
         raise UserError(f"{where}: {' '.join(str(found['failed']).split())[:400]}")
     return found
+
+
+def _library_folders(ours: Path) -> list[str]:
+    """Folders of packages that PYTHONPATH names, but for the one that our own packages stand in."""
+    named = [Path(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    return [str(path) for path in named if path.is_dir() and path.resolve() != ours.parent]
 
 
 def _readable(ours: str) -> list[str]:

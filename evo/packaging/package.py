@@ -357,7 +357,7 @@ def write_package(subject: Subject, folder: Path, *, hub: bool = False) -> None:
     name = folder.absolute().name
 
     def files(scratch: Path) -> Mapping[str, str | bytes]:
-        made = _files(subject, scratch, name)
+        made = package_files(subject, scratch, name)
         return on_hub(subject, made, name) if hub else made
 
     write_folder(folder, files)
@@ -389,7 +389,8 @@ def write_folder(folder: Path, files: Callable[[Path], Mapping[str, str | bytes]
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _files(subject: Subject, scratch: Path, name: str) -> dict[str, str | bytes]:
+def package_files(subject: Subject, scratch: Path, name: str) -> dict[str, str | bytes]:
+    """Return the files of a package by their paths in it; compilers work in the folder `scratch`."""
     operator, dtype, target = subject.operator, subject.task.dtype, subject.task.target
     source, made, head = launcher(subject, scratch, identifier(name))
     plan, facts = source.plan, H200 if target == "cuda" else plan_facts(1)

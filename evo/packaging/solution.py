@@ -423,14 +423,14 @@ def _body(operator: Operator, call: Mapping[str, Any], argument: Callable[[Seque
     given = ", ".join(argument(call["inputs"][tensor.name]) for tensor in operator.inputs)
     names = [tensor.name for tensor in operator.outputs]
     lines = [f"{', '.join(names)}{',' if len(names) == 1 else ''} = kernel.compute({given})"]
-    return "\n".join([*lines, f"return {_returned(call['returned'], set(names), call['bool'])}"])
+    return "\n".join([*lines, f"return {returned_text(call['returned'], set(names), call['bool'])}"])
 
 
-def _returned(value: Any, names: set[str], booleans: Sequence[str]) -> str:
-    """The expression of what a task returns."""
+def returned_text(value: Any, names: set[str], booleans: Sequence[str]) -> str:
+    """Return the expression of what a task returns."""
 
     def inner(each: Any) -> str:
-        return _returned(each, names, booleans)
+        return returned_text(each, names, booleans)
 
     match value:
         case None:

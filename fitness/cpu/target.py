@@ -112,6 +112,7 @@ class CpuDevice:
         self.forgets = True  # every call is a fork of a process that has run none
         self.processes = 3
         self.spread = ProcessSpread()
+        self.driver = ""
         self.threads = len(os.sched_getaffinity(0))
         self.facts = plan_facts(self.threads)
         self._shapes = Shapes(operator, task, operator.workload_set(workload_set), oracle)

@@ -6,11 +6,15 @@ on torch's stream and in torch's memory, so that its calls are captured and time
 
 from __future__ import annotations
 
+import gc
+import importlib
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -26,7 +30,7 @@ from fitness.oracle.cases import Question
 from fitness.oracle.inputs import TORCH_DTYPES
 from operators.cupy_stream import on_torchs_stream
 from operators.errors import OperatorError
-from operators.libraries import LibraryCall
+from operators.libraries import LibraryCall, forget_compiled
 
 _cuda: Any = torch.cuda
 AHEAD_CYCLES = 200_000
@@ -58,6 +62,22 @@ def is_short(text: str) -> bool:
     return any(words in text for words in ("out of memory", "ALLOC_FAILED", NO_MEMORY))
 
 
+@lru_cache
+def import_apart(name: str) -> None:
+    """Import the module that a call's name begins with, if it is one, in a thread of its own.
+
+    Some of CuPy's modules keep the frames that import them first, for good, and so the inputs in these.
+    """
+
+    def imported() -> None:
+        with suppress(Exception):  # what is no module's name, or cannot be imported, is told where it is called
+            importlib.import_module(name.rpartition(".")[0])
+
+    thread = threading.Thread(target=imported)
+    thread.start()
+    thread.join()
+
+
 @dataclass(frozen=True)
 class _Launch:
     """A call of the library on the buffers of one slot."""
@@ -72,6 +92,7 @@ class LibrarySession:
     """`fitness.judging.device.KernelSession` for the vendor's call."""
 
     def __init__(self, oracle: CudaOracle, call: LibraryCall, l2_bytes: int) -> None:
+        import_apart(call.name)
         self.charged = False
         self.seals = False
         self._oracle = oracle
@@ -175,3 +196,7 @@ class LibrarySession:
 
     def close(self, *, sound: bool = False) -> None:
         self._slots.clear()
+        if self._call.kind == "compiled":  # the compiler keeps code of every shape, with memory that it was tried on
+            forget_compiled()
+            gc.collect()
+            torch.cuda.empty_cache()

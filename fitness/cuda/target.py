@@ -27,7 +27,7 @@ from fitness.cuda.profiling.solo import Solo, SoloRun
 from fitness.cuda.profiling.stalls import quoted, stalled_lines
 from fitness.cuda.profiling.tools import find_tool
 from fitness.cuda.running.arguments import program
-from fitness.cuda.running.driver import CudaError, device_facts
+from fitness.cuda.running.driver import CudaError, device_facts, driver_version
 from fitness.cuda.running.memory import check_torch
 from fitness.cuda.running.runner import NO_MEMORY, CudaRunner
 from fitness.cuda.session import CudaSession
@@ -231,6 +231,7 @@ class CudaDevice:
         self.forgets = False
         self.processes = 1  # each has a CUDA context and buffers of its own, which take their time and memory
         self.spread = SPREAD
+        self.driver = driver_version()
         self._gpu = gpu
         self._facts = gpu.facts
         self._shapes = Shapes(operator, task, operator.workload_set(workload_set), oracle)

@@ -157,6 +157,11 @@ class Device(Protocol):
         """The spread between clocks of processes with one kernel, as far as several processes do not show it."""
         ...
 
+    @property
+    def driver(self) -> str:
+        """Version of the device's driver; empty where it has none."""
+        ...
+
     def prepare(self, kernel: Kernel) -> Prepared | Rejection:
         """Parse, check and compile; what was compiled before is taken from disk."""
         ...

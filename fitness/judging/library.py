@@ -138,16 +138,8 @@ class BaselineChoice:
 
 @lru_cache
 def versions(target: str) -> dict[str, str]:
-    """Return the versions of the packages whose calls a target has, and of a GPU's driver.
-
-    That of a package that is not installed is an empty text.
-    """
-    found = {name: _version(DISTRIBUTIONS[name]) for name in OF_TARGET[target]}
-    if target == "cuda":
-        from fitness.cuda.running.driver import driver_version
-
-        found["driver"] = driver_version()
-    return found
+    """Return the versions of the packages whose calls a target has; of one that is not installed, an empty text."""
+    return {name: _version(DISTRIBUTIONS[name]) for name in OF_TARGET[target]}
 
 
 def _version(distributions: Sequence[str]) -> str:
@@ -270,7 +262,7 @@ class TaskLibrary:
             "+".join(dict.fromkeys(workload.set for workload in self._workloads)),
             peaks.device,
             peaks.threads,
-            versions(self._task.target),
+            versions(self._task.target) | ({"driver": self._device.driver} if self._device.driver else {}),
         )
 
     def _declared(self) -> list[LibraryCall]:

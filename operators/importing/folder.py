@@ -85,6 +85,7 @@ def write(source: Source, found: Mapping[str, Any], folder: Path, name: str) -> 
     _put(folder / "operator.toml", "\n".join(_toml(source, {**found, "terms": terms}, name, dims)) + "\n")
     (folder / ORIGIN).mkdir()
     for file, text in source.files.items():
+        (folder / ORIGIN / file).parent.mkdir(parents=True, exist_ok=True)
         _put(folder / ORIGIN / file, text)
     _put(folder / ORIGIN / CALL, json.dumps(_call(source, found), indent=1) + "\n")
     lines = [*source.notes, *found["notes"], *missing]
@@ -170,16 +171,29 @@ def _toml(source: Source, found: Mapping[str, Any], name: str, dims: Mapping[str
         if sizes not in seen:
             seen.append(dict(sizes))
     smaller = {kind: [found[kind] or dict(dims)] for kind in ("cpu", "small")}
-    for kind, shapes in {**smaller, "realistic": seen, "published": seen}.items():
+    counts = _counts(source, found)
+    recorded = [sizes for sizes in seen if sizes in found.get("quick", ())]
+    for kind, shapes in {**smaller, "cpu": recorded or smaller["cpu"], "realistic": seen, "published": seen}.items():
         for sizes in shapes:
             yield f"\n[[workload]]\nset = {text(kind)}\ndims = {table(sizes or dims)}"
-            yield f"source = {text('its sizes, made smaller' if kind in smaller else source.format)}"
+            yield f"source = {text(source.format if sizes in seen else 'its sizes, made smaller')}"
+            if count := counts.get(str(sizes)):
+                yield f"weight = {count}"
     for shape in found["hidden"][: None if found["dims"] else 1]:
         yield f"\n[[hidden]]\nsource = {text(shape['source'])}\ndims = {table(shape['dims'] or dims)}"
     yield f"\n[cost]\nflops = {text(_cost(found['flops']))}"
     bound = "rounding" if found["bound"] == "rounding" else "measured"
     exact = all(not _is_float(t["dtype"]) for t in found["inputs"] if t["role"] == "out")
     yield f"\n[tolerance]\nbound = {text('exact' if exact else bound)}\nterms = {text(found['terms'])}"
+
+
+def _counts(source: Source, found: Mapping[str, Any]) -> dict[str, int]:
+    """The number of recorded calls of each workload, by the workload as text."""
+    counts: dict[str, int] = {}
+    for sizes, call in zip(found["workloads"], source.call.get("workloads", ()), strict=False):
+        if "count" in call:
+            counts[str(sizes)] = counts.get(str(sizes), 0) + call["count"]
+    return counts
 
 
 def _is_float(dtype: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -9,17 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
+from operators.importing.arguments import DTYPES, argument, drawn, members
 from operators.importing.knobs import LEAST_ATTRIBUTE, compiled, executed
 
 Knob = Callable[[str], Any]
-DTYPES = {
-    "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "float64": torch.float64,
-    "int64": torch.int64, "int32": torch.int32, "int16": torch.int16, "int8": torch.int8, "bool": torch.bool,
-    "uint8": torch.uint8,
-}  # fmt: skip
 
 
 @dataclass
@@ -34,6 +30,8 @@ class Problem:
     """Knobs that the inputs do not come from: attributes, where they are small."""
     workloads: list[dict[str, int]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    is_pure: bool = False
+    """Whether it must leave its arguments as they are."""
 
     def attempts(self) -> Iterator[set[str]]:
         """Sets of knobs to keep as constants, one attempt after the other."""
@@ -51,7 +49,9 @@ class Problem:
 
 def problem_of(request: Mapping[str, Any]) -> Problem:
     """The problem that a reader described."""
-    return {"module": _module, "callable": _callable, "axes": _axes, "spec": _spec}[request["kind"]](request)
+    return {"module": _module, "callable": _callable, "axes": _axes, "spec": _spec, "recorded": _recorded}[
+        request["kind"]
+    ](request)
 
 
 def _text(request: Mapping[str, Any]) -> str:
@@ -112,17 +112,11 @@ def _axes(request: Mapping[str, Any]) -> Problem:
             elif entry["shape"] is None:
                 args.append(entry["value"])
             else:
-                args.append(_drawn([env[axis] for axis in entry["shape"]], DTYPES[entry["dtype"]]))
+                args.append(drawn([env[axis] for axis in entry["shape"]], DTYPES[entry["dtype"]]))
         return names["run"], args
 
     inner = set(request.get("constants", ()))
     return Problem(sizes, made, inner, [dict(each) for each in request["workloads"]])
-
-
-def _drawn(shape: list[Any], dtype: torch.dtype) -> torch.Tensor:
-    if dtype == torch.bool:
-        return torch.randint(0, 2, shape).bool()
-    return torch.randn(shape, dtype=dtype) if dtype.is_floating_point else torch.randint(0, 2, shape, dtype=dtype)
 
 
 def _spec(request: Mapping[str, Any]) -> Problem:
@@ -139,3 +133,41 @@ def _spec(request: Mapping[str, Any]) -> Problem:
         return names["ref_kernel"], [names["generate_input"](**given)]
 
     return Problem(sizes, made, set(), [{n: w[n] for n in sizes} for w in request["workloads"]])
+
+
+def _recorded(request: Mapping[str, Any]) -> Problem:
+    """A function with recorded calls, the largest first: each axis that is not always one is a knob."""
+    code = compile(_text(request), request["file"], "exec")
+    calls = request["calls"]
+    axes = [dict(_axes_of(call["arguments"])) for call in calls]
+    wanted = {name for name, size in axes[0].items() if size > 1 or any(other[name] > 1 for other in axes)}
+    package, only = {"__package__": request["package"]}, request["keyword_only"]
+
+    def made(knob: Knob) -> tuple[Callable[..., Any], list[Any]]:
+        function = executed(code, knob, package)[request["function"]]
+        size = {name: knob(name) if name in wanted else 1 for name in axes[0]}
+
+        def sizes_of(tensor: str, told: Mapping[str, Any]) -> list[Any]:
+            return [size[f"{tensor}_{axis}"] for axis, _ in enumerate(told["shape"])]
+
+        given = [argument(told, sizes_of, name) for name, told in calls[0]["arguments"].items()]
+
+        def call(*arguments: Any) -> Any:
+            positional = len(arguments) - len(only)
+            return function(*arguments[:positional], **dict(zip(only, arguments[positional:], strict=True)))
+
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        names = [inspect.Parameter(name, kind) for name in calls[0]["arguments"]]
+        call.__signature__ = inspect.Signature(names)  # type: ignore[attr-defined]
+        return call, given
+
+    sizes = [{name: size for name, size in each.items() if name in wanted} for each in axes]
+    return Problem(sizes[0], made, workloads=sizes, is_pure=True)
+
+
+def _axes_of(arguments: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, int]]:
+    """The sizes of all axes of the tensors among arguments, by the names of their knobs."""
+    for name, told in arguments.items():
+        for axis, size in enumerate(told.get("shape", ())):
+            yield f"{prefix}{name}_{axis}", size
+        yield from _axes_of({str(key): each for key, each in members(told)}, f"{prefix}{name}_")

@@ -74,13 +74,14 @@ def read(source: str, inputs: str = "") -> Source:
     return found
 
 
-def _named(text: str) -> str:
+def operator_name(text: str) -> str:
+    """Return the name of an operator that is made of a problem's name."""
     name = re.sub(r"\W+", "_", re.sub(r"^\d+_", "", text), flags=re.ASCII).strip("_").lower()
     return name if name[:1].isalpha() else f"imported_{name}"
 
 
-def _licence(path: Path) -> str:
-    """The licence of the folder that a problem lies in, or of one above it."""
+def licence(path: Path) -> str:
+    """Return the licence of the folder that a problem lies in, or of one above it."""
     for folder in (path if path.is_dir() else path.parent, *list(path.resolve().parents)[:6]):
         for name in ("LICENSE", "LICENSE.md", "LICENSE.txt", "COPYING"):
             if (folder / name).is_file():
@@ -111,7 +112,7 @@ def _module(path: Path, inputs: str) -> Source:
     if "get_init_inputs" not in names:
         text += "\n\ndef get_init_inputs():\n    return []\n"
     return Source(
-        "KernelBench", _named(path.stem), path, {"kind": "module", "file": HERE}, {HERE: text}, _licence(path)
+        "KernelBench", operator_name(path.stem), path, {"kind": "module", "file": HERE}, {HERE: text}, licence(path)
     )
 
 
@@ -126,7 +127,7 @@ def _callable(path: Path, function: str, inputs: str) -> Source:
         if name not in names:
             raise UserError(f"{path}: it defines no {quote(name)}; it defines {', '.join(sorted(names)) or 'nothing'}")
     request = {"kind": "callable", "file": HERE, "function": function, "inputs": maker}
-    return Source("PyTorch function", _named(function), path, request, {HERE: text}, _licence(path))
+    return Source("PyTorch function", operator_name(function), path, request, {HERE: text}, licence(path))
 
 
 def _folder(path: Path) -> Source:
@@ -182,7 +183,7 @@ def _definition(path: Path, beside: Path | None) -> Source:
         "outputs": list(raw["outputs"]),
         "workloads": lines[:MOST_WORKLOADS],
     }
-    return Source(name, _named(raw["name"]), path, request, {HERE: raw["reference"]}, _licence(path), notes, call)
+    return Source(name, operator_name(raw["name"]), path, request, {HERE: raw["reference"]}, licence(path), notes, call)
 
 
 def _workloads(path: Path, raw: Mapping[str, Any], beside: Path | None) -> list[dict[str, Any]]:
@@ -208,8 +209,8 @@ def _task(path: Path) -> Source:
                 files.setdefault(each, read_text(folder / each))
     smallest = min(specs, key=lambda s: math.prod(v for n, v in s.items() if type(v) is int and n != "seed" and v > 0))
     request = {"kind": "spec", "file": HERE, "spec": smallest, "workloads": specs[-MOST_WORKLOADS:]}
-    name = _named(re.sub(r"_py$", "", path.name))
-    return Source("GPU MODE", name, path, request, files, _licence(path))
+    name = operator_name(re.sub(r"_py$", "", path.name))
+    return Source("GPU MODE", name, path, request, files, licence(path))
 
 
 def _specs(text: str) -> list[dict[str, Any]]:

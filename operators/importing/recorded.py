@@ -70,7 +70,8 @@ class Recorded:
         self.graph: dict[str, Any] = {"outputs": self._outputs()}
         self.graph |= {"inputs": self.inputs, "constants": self.constants, "nodes": self._needed()}
         self.graph["dims"] = [*self.dims.values(), *self.derived]
-        fixed = [name for name in problem.sizes if name not in self.dims]
+        follows = {n for n, s in symbolic.symbols.items() if getattr(symbolic.expr(s), "free_symbols", None)}
+        fixed = [name for name in problem.sizes if name not in {*self.dims, *follows}]
         if fixed and self.dims:
             self.notes.append(f"constant, as the source or its conditions ask for it: {', '.join(fixed)}")
 

@@ -71,11 +71,10 @@ def reduction(writer: Writer, node: Node, x: Array, dims: Any = None, *_: Any) -
         kernel.line(f"{kind(out.dtype)} sum = {start};")
         sizes = [x.shape[axis] for axis in along]
         added = name in ("sum", "mean")
-        with _parts(kernel, sizes, "sum", out.dtype) if added else kernel.loops(sizes, "r") as loops:
-            inner, part = loops if added else (loops, "sum")
+        with _parts(kernel, sizes, "sum", out.dtype, whole=not added) as (inner, part):
             v = kernel.get(x, _spread(x.shape, along, index, inner), dtype)
             kernel.line(f"{kind(dtype)} v = {v};")
-            kernel.line(step.replace("sum", part) if added else step)
+            kernel.line(step.replace("sum", part))
         count = kernel.size(product([x.shape[axis] for axis in along]))
         _put(kernel, out, index, along, end.replace("n", cast(count, out.dtype)) if name == "mean" else end)
     return out
@@ -136,16 +135,18 @@ def _moments(kernel: Kernel, x: Array, sizes: Sequence[str], where: Any) -> None
 
 
 @contextmanager
-def _parts(kernel: Kernel, sizes: Sequence[str], total: str, dtype: str = "ACC") -> Iterator[tuple[list[str], str]]:
+def _parts(
+    kernel: Kernel, sizes: Sequence[str], total: str, dtype: str = "ACC", *, whole: bool = False
+) -> Iterator[tuple[list[str], str]]:
     """Loops that add to a total: where there are several, the innermost one to a part of it, as one long chain of
-    additions would lose too much."""
+    additions would lose too much. `whole`: there are no parts."""
     with kernel.loops(sizes[:-1], "r") as outer:
-        part = "part" if outer else total
-        if outer:
+        part = "part" if outer and not whole else total
+        if part != total:
             kernel.line(f"{kind(dtype)} part = 0;")
         with kernel.loop(f"r{len(outer)}", sizes[-1]) if sizes else nullcontext("") as last:
             yield [*outer, *([last] if sizes else [])], part
-        if outer:
+        if part != total:
             kernel.line(f"{total} += part;")
 
 

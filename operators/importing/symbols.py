@@ -133,6 +133,7 @@ def at(expr: Any, values: Mapping[Any, int], known: dict[Any, Any]) -> Any:
         return expr
     if expr in known:
         return known[expr]
+    found: Any
     if expr.is_Symbol:
         found = values[expr]
     elif expr.is_Rational:

@@ -52,6 +52,8 @@ MOST_TRIED = 16
 """Inputs that are tried one by one."""
 MOST_SMALL = 1 << 29
 """Elements of all values in the workload set `small`: 4 GiB in fp64."""
+MOST_QUICK, MOST_QUICK_WORK = 30_000_000, 3e9
+"""Elements, and operations, of recorded calls that are workloads of the set `cpu` too."""
 REAL_S = 20
 FLOATING = ("T", "ACC", "fp16", "bf16", "fp32", "fp64")
 WIDEST = 1e4
@@ -412,6 +414,8 @@ class Trials:
         try:
             with foreign(REAL_S):
                 leaves, tensors, result = real(self.problem, sizes, 0)
+                if self.problem.is_pure and not all(map(torch.equal, leaves.tensors, tensors)):
+                    raise Failed("it changes its arguments in place, which a kernel in its place would not")
                 ours = evaluate(self.graph, self.made.values(leaves, tensors), self.made.environment(dims))
                 theirs = outputs_of(result)
                 with torch.no_grad():
@@ -480,6 +484,20 @@ class Trials:
         """Sizes like the problem's own that a CPU computes in little time."""
         fitting = (d for d in self._halved() if self.work(d) <= 3e7 and self.allows(d) and self.passes(d))
         return next(fitting, None)
+
+    def follows(self, sizes: Mapping[str, int]) -> bool:
+        """Whether the graph computes a workload of these sizes: a recorded one may depart from its conditions."""
+        dims = {dim: sizes[knob] for knob, dim in self.made.dims.items()}
+        if not self.problem.is_pure or (self.allows(dims, large=True) and self.sizes(dims) == sizes):
+            return True
+        self.made.notes.append(f"left out, as it computes otherwise there: {_at(sizes)}")
+        return False
+
+    def quick(self) -> list[dict[str, int]]:
+        """Recorded sizes that a CPU computes in some time."""
+        found = [{dim: sizes[knob] for knob, dim in self.made.dims.items()} for sizes in self.problem.workloads]
+        fitting = [dims for dims in found if self.allows(dims, large=True) and self.work(dims) <= MOST_QUICK_WORK]
+        return [dims for dims in fitting if self.elements(dims) <= MOST_QUICK]
 
     def small(self) -> dict[str, int] | None:
         """Sizes like the problem's own whose values, the reference's in fp64 included, fit a card of 24 GB."""
@@ -605,13 +623,14 @@ def look(problem: Problem) -> dict[str, Any]:
         "dims": trials.base,
         "hidden": hidden,
         "cpu": cpu or hidden[-1]["dims"],
+        "quick": trials.quick() if problem.is_pure else [],
         "small": trials.small() or cpu or hidden[-1]["dims"],
         "inputs": described,
         "returned": made.returned,
         "flops": written(made, made.flops, trials),
         "terms": next(iter(written(made, made.terms, trials)), "1"),
         "dtype": made.dtype,
-        "workloads": [made.workload(symbolic, sizes) for sizes in problem.workloads],
+        "workloads": [made.workload(symbolic, sizes) if trials.follows(sizes) else {} for sizes in problem.workloads],
         "bound": trials.bound(cpu or hidden[-1]["dims"]),
         "notes": [*made.notes, *problem.notes],
         "differences": trials.differences[:3],

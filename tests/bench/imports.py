@@ -13,6 +13,7 @@ import json
 import multiprocessing
 import os
 import re
+import shutil
 import signal
 import sys
 import tempfile
@@ -86,6 +87,7 @@ def measure(problem: str, folder: Path, row: Row, mutants: int, send: Any) -> No
     from evo.check_operator import check
     from evo.outside.importing import import_problem
     from operators.errors import UserError
+    from operators.importing.folder import NOTE
 
     began = time.monotonic()
 
@@ -94,7 +96,12 @@ def measure(problem: str, folder: Path, row: Row, mutants: int, send: Any) -> No
         send.send(asdict(row))
 
     try:
-        _, lines = import_problem(problem, out=folder)
+        note = folder / NOTE
+        if note.exists():
+            lines = [line.removeprefix("- ") for line in note.read_text(encoding="utf-8").splitlines()]
+        else:
+            shutil.rmtree(folder, ignore_errors=True)  # one that was cut off
+            _, lines = import_problem(problem, out=folder)
         row.imported, row.notes = True, lines
         lacks = [line for line in lines if line.startswith("naive.cpp" if row.target == "cpu" else "naive.cu:")]
         row.reason = lacks[0] if lacks else "the next stage came to no end"
@@ -128,7 +135,9 @@ def refusal(folder: Path, target: str) -> str:
     from operators.definition.spec import Task
     from operators.kernel import Kernel
 
-    fitness.cpu.target.CALL_LIMIT_S = fitness.cuda.session.CALL_LIMIT_S = PATIENT_S
+    patient: list[Any] = [fitness.cpu.target, fitness.cuda.session]
+    for module in patient:
+        module.CALL_LIMIT_S = PATIENT_S
     operator = load(str(folder))
     task = Task(operator.name, operator.dtypes[target][0], target)
     with tempfile.TemporaryDirectory(prefix="evo-") as made:
@@ -235,7 +244,9 @@ def main() -> None:
     parser.add_argument("--mutants", type=int, default=10)
     parser.add_argument("--lines", type=Path, help="add each row to this file, as JSON, and leave out those it holds")
     parser.add_argument("--again", action="store_true", help="leave out only those that --lines holds without a fault")
-    parser.add_argument("--folders", type=Path, help="keep the operators here")
+    parser.add_argument(
+        "--folders", type=Path, help="keep the operators here, and take those that are here as they are"
+    )
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("it was ended from outside"))
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):

@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from evo.store import StoreError, query
+from fitness.evaluation import RESOLVED, WIDE, Z95, Level
 from tests.evo.model_runs import MODEL, script
 from tests.mutators.llm_server import LlmServer, Reply
 
@@ -251,11 +252,16 @@ class Balance:
         return {table: len(ids) for table, ids in now.items()}
 
     def judged_twice(self) -> int:
+        """Kernels with two results of a level; one that leaves open what the kernel is worth is rightly followed."""
+        open_ = (
+            f"anchor_id is distinct from kernel_id and level <> '{Level.CONFIRMED}' and coalesce("
+            f"{Z95} * log_ratio_se > greatest({RESOLVED}, least(abs(log_ratio), {WIDE})), false)"
+        )
         return int(
             query(
                 self.folder,
                 "select count(*) as n from (select 1 from evaluations where status <> 'duplicate' "
-                "and request_id is not null group by task, kernel_id, level having count(*) > 1)",
+                f"and request_id is not null and not ({open_}) group by task, kernel_id, level having count(*) > 1)",
             ).to_pylist()[0]["n"]
         )
 

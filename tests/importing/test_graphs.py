@@ -85,14 +85,8 @@ def test_an_infinite_number_is_written_in_kernels(tmp_path: Path) -> None:
 
 def test_sizes_are_calculated_as_sympy_does() -> None:
     a, b = sympy.symbols("a b", integer=True, positive=True)
-    for expr in (
-        3 * a**2 + b,
-        FloorDiv(a, b) * 2,
-        Mod(a, b),
-        sympy.Max(a, b, 3),
-        sympy.Le(a, 2 * b),
-        sympy.Rational(1, 2) * a,
-    ):
+    sizes: list[Any] = [3 * a**2 + b, FloorDiv(a, b) * 2, Mod(a, b), sympy.Max(a, b, 3), a / 2, sympy.Le(a, 2 * b)]
+    for expr in sizes:
         for values in ({a: 7, b: 3}, {a: 3, b: 7}):
             assert at(expr, values, {}) == expr.subs(values)
 

@@ -53,6 +53,20 @@ def test_a_function_with_integers_in_no_module_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_source_finds_packages_that_pythonpath_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "a_package_of_the_users.py").write_text("FACTOR = 3.0\n")
+    text = BASE.read_text(encoding="utf-8")
+    problem = tmp_path / "problem.py"
+    problem.write_text(f"import a_package_of_the_users\n{text}")
+    with pytest.raises(UserError, match="a_package_of_the_users"):
+        import_problem(str(problem), out=tmp_path / "not")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "elsewhere"))
+    folder, _ = import_problem(str(problem), out=tmp_path / "found", name="found")
+    assert load(str(folder)).name == "found"
+
+
+@pytest.mark.slow
 def test_a_definition_keeps_its_constants_and_its_workloads(tmp_path: Path) -> None:
     folder, _ = import_problem(str(DATA / "scaled"), out=tmp_path / "scaled")
     operator = load(str(folder))

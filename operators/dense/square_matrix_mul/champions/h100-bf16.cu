@@ -1,0 +1,306 @@
+/*! evo
+[tune]
+BLOCK_X = [16, 8, 32, 64]
+BLOCK_Y = [16, 2, 4, 8]
+STAGES = [4, 3]
+RASTER = [8, 4, 16]
+
+[[tensor_map]]
+name = "a_tiles"
+tensor = "a"
+shape = ["n if n % 8 == 0 else 1", "n if n % 8 == 0 else 1"]
+strides = ["2 * n if n % 8 == 0 else 16"]
+box = [64, 128]
+swizzle = "128B"
+l2_promotion = "L2_256B"
+
+[[tensor_map]]
+name = "b_tiles"
+tensor = "b"
+shape = ["n if n % 8 == 0 else 1", "n if n % 8 == 0 else 1"]
+strides = ["2 * n if n % 8 == 0 else 16"]
+box = [64, 64]
+swizzle = "128B"
+l2_promotion = "L2_256B"
+
+[[tensor_map]]
+name = "c_tiles"
+tensor = "c"
+shape = ["n if n % 8 == 0 else 1", "n if n % 8 == 0 else 1"]
+strides = ["2 * n if n % 8 == 0 else 16"]
+box = [64, 64]
+swizzle = "128B"
+
+[let]
+squares = "ceil_div(n, 256) * ceil_div(n, 256)"
+
+[[launch]]
+when = "n <= 31"
+kernel = "square_matrix_mul"
+grid = ["ceil_div(n, BLOCK_X)", "ceil_div(n, BLOCK_Y)"]
+block = ["BLOCK_X", "BLOCK_Y"]
+args = ["a", "b", "c", "n"]
+[[launch]]
+when = "(n > 31) and (n % 8 == 0)"
+kernel = "multiply_tiles"
+grid = ["2 * ceil_div(squares, ceil_div(squares, sm_count // 2))"]
+block = [384]
+cluster = [2]
+shared = "1024 + 49152 * STAGES + 32768"
+args = ["a_tiles", "b_tiles", "c_tiles", "n", "n", "n"]
+
+[[launch]]
+when = "(n > 31) and (n % 8 != 0)"
+kernel = "multiply_any"
+grid = ["ceil_div(n, 8)", "ceil_div(n, 32)"]
+block = [32, 8]
+args = ["a", "b", "c", "n", "n", "n"]
+*/
+
+// One thread per element of the result.
+extern "C" __global__ void square_matrix_mul(const T* a, const T* b, T* c, int n) {
+    int i = blockIdx.y * blockDim.y + threadIdx.y;
+    int j = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n || j >= n) return;
+    ACC sum = 0;
+    for (int l = 0; l < n; l++) sum += load(a[(long long)i * n + l]) * load(b[(long long)l * n + j]);
+    c[(long long)i * n + j] = store(sum);
+}
+
+typedef unsigned long long u64;
+
+// A block computes 128 x 256 of c: two consumer warp groups, 64 x 256 each, and a producer. The two blocks of a
+// cluster lie one below the other (256 x 256 of c together) and share the tile of b: each fetches a half for both.
+constexpr int STEP = 64;
+constexpr int A_BYTES = 128 * STEP * 2;            // 16384
+constexpr int B_BOX = 64 * STEP * 2;               // 8192: 64 columns, 64 rows of b
+constexpr int STAGE_BYTES = A_BYTES + 4 * B_BOX;   // 49152
+constexpr int OUT_BOX = 64 * 64 * 2;               // 8192
+
+__device__ __forceinline__ void init(unsigned barrier, int count) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
+}
+__device__ __forceinline__ void expect(unsigned barrier, int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ unsigned address_in(unsigned barrier, int rank) {  // the same barrier in a block of the cluster
+    unsigned at;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(barrier), "r"(rank));
+    return at;
+}
+// No release at cluster scope, which costs a memory fence beyond the block in each step: what was read before, wgmma
+// has read, and wgmma.wait_group has waited for it; nothing was written that the other block is to see.
+__device__ __forceinline__ void arrive_at(unsigned remote) {
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(remote) : "memory");
+}
+__device__ __forceinline__ void wait(unsigned barrier, int parity) {
+    for (int done = 0; !done;)
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.b32 %0, 1, 0, p; }"
+                     : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+}
+__device__ __forceinline__ void fetch(unsigned to, const CUtensorMap* map, int x, int y, unsigned barrier) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
+                 ::"r"(to), "l"(map), "r"(x), "r"(y), "r"(barrier) : "memory");
+}
+__device__ __forceinline__ void fetch_for_both(unsigned to, const CUtensorMap* map, int x, int y, unsigned barrier) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+                 "[%0], [%1, {%2, %3}], [%4], %5;"
+                 ::"r"(to), "l"(map), "r"(x), "r"(y), "r"(barrier), "h"((unsigned short)3) : "memory");
+}
+__device__ __forceinline__ void put(const CUtensorMap* map, int x, int y, unsigned from) {
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];"
+                 ::"l"(map), "r"(x), "r"(y), "r"(from) : "memory");
+}
+__device__ __forceinline__ void cluster_barrier() {
+    asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+    asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+}
+// K-major, 128-byte swizzle: groups of 8 rows are 1024 bytes apart.
+__device__ __forceinline__ u64 tile_a(unsigned address) {
+    return (u64)((address & 0x3ffff) >> 4) | 1ull << 16 | 64ull << 32 | 1ull << 62;
+}
+// N-major, 128-byte swizzle: blocks of 64 columns are 8192 bytes apart, groups of 8 steps of k 1024 bytes.
+__device__ __forceinline__ u64 tile_b(unsigned address) {
+    return (u64)((address & 0x3ffff) >> 4) | 512ull << 16 | 64ull << 32 | 1ull << 62;
+}
+
+#define FOUR(I) "+f"(d[I]), "+f"(d[I + 1]), "+f"(d[I + 2]), "+f"(d[I + 3])
+#define SIXTEEN(I) FOUR(I), FOUR(I + 4), FOUR(I + 8), FOUR(I + 12)
+__device__ __forceinline__ void multiply(float (&d)[128], u64 a, u64 b, int add) {  // a K-major, b N-major
+    asm volatile(
+        "{ .reg .pred p; setp.ne.b32 p, %130, 0; "
+        "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
+        "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
+        "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
+        "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
+        "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, "
+        "%128, %129, p, 1, 1, 0, 1; }"
+        : SIXTEEN(0), SIXTEEN(16), SIXTEEN(32), SIXTEEN(48), SIXTEEN(64), SIXTEEN(80), SIXTEEN(96), SIXTEEN(112)
+        : "l"(a), "l"(b), "r"(add));
+}
+__device__ __forceinline__ unsigned pack(float low, float high) {
+    unsigned both;
+    asm volatile("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+    return both;
+}
+// Squares of 256 x 256, in bands of RASTER squares from top to bottom, so that those under way share rows and columns.
+__device__ __forceinline__ void place(int square, int down, int across, int& row, int& col) {
+    const int band = RASTER * across, first = square / band * RASTER, rest = square % band;
+    const int height = min(down - first, RASTER);
+    row = (first + rest % height) * 256;
+    col = rest / height * 256;
+}
+
+// 64 columns of a warp group's sums, as bf16, into a box of 64 rows of 128 bytes with the 128-byte swizzle.
+template <int QUARTER>
+__device__ __forceinline__ void stage_out(const float (&d)[128], unsigned box, int box_row, int lane) {
+#pragma unroll
+    for (int j = 0; j < 4; j++) {  // 16 columns
+        const int i = QUARTER * 32 + j * 8;
+        const unsigned to = box + box_row * 128 + (((j * 2 + lane / 16) ^ (box_row & 7)) << 4);
+        const unsigned r0 = pack(d[i], d[i + 1]), r1 = pack(d[i + 2], d[i + 3]);
+        const unsigned r2 = pack(d[i + 4], d[i + 5]), r3 = pack(d[i + 6], d[i + 7]);
+        asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
+                     ::"r"(to), "r"(r0), "r"(r1), "r"(r2), "r"(r3) : "memory");
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(384, 1) multiply_tiles(
+    const CUtensorMap* a_tiles, const CUtensorMap* b_tiles,
+    const CUtensorMap* c_tiles, int m, int n, int k) {
+    extern __shared__ __align__(16) unsigned char memory[];
+    __shared__ alignas(8) u64 barriers[2 * STAGES];
+    const unsigned tiles = ((unsigned)__cvta_generic_to_shared(memory) + 1023) & ~1023u;
+    const unsigned out = tiles + STAGES * STAGE_BYTES;
+    const unsigned full = (unsigned)__cvta_generic_to_shared(barriers), empty = full + 8 * STAGES;
+    const int steps = (k + STEP - 1) / STEP;
+    const int down = (m + 255) / 256, across = (n + 255) / 256, squares = down * across;
+    const int clusters = gridDim.x / 2, first_square = blockIdx.x / 2;
+    int rank;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    if (threadIdx.x == 256) {
+        asm volatile("prefetch.tensormap [%0];" ::"l"(a_tiles) : "memory");
+        asm volatile("prefetch.tensormap [%0];" ::"l"(b_tiles) : "memory");
+        asm volatile("prefetch.tensormap [%0];" ::"l"(c_tiles) : "memory");
+    }
+
+    if (threadIdx.x == 0) {
+        for (int stage = 0; stage < STAGES; stage++) {
+            init(full + 8 * stage, 1);
+            init(empty + 8 * stage, 16);  // 8 warps of each of the two blocks
+        }
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    }
+    __syncthreads();
+    cluster_barrier();
+
+    const int group = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0), lane = threadIdx.x % 32;  // uniform in a warp
+    if (group == 2) {  // the producer
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        if (threadIdx.x == 256) {
+            int stage = 0, parity = 1;  // the first round does not wait
+            for (int square = first_square; square < squares; square += clusters) {
+                int row, col;
+                place(square, down, across, row, col);
+                row += 128 * rank;
+                for (int step = 0; step < steps; step++) {
+                    wait(empty + 8 * stage, parity);  // empty in both blocks
+                    const unsigned to = tiles + STAGE_BYTES * stage, ready = full + 8 * stage;
+                    expect(ready, STAGE_BYTES);
+                    fetch(to, a_tiles, step * STEP, row, ready);
+                    const unsigned half = to + A_BYTES + 2 * B_BOX * rank;
+                    fetch_for_both(half, b_tiles, col + 128 * rank, step * STEP, ready);
+                    fetch_for_both(half + B_BOX, b_tiles, col + 128 * rank + 64, step * STEP, ready);
+                    if (++stage == STAGES) stage = 0, parity ^= 1;
+                }
+            }
+        }
+    } else {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+        float d[128];
+#pragma unroll
+        for (int i = 0; i < 128; i++) d[i] = 0;
+        const unsigned remote_empty = address_in(empty, lane & 1);  // lane 0 tells block 0, lane 1 block 1
+        const int warp = threadIdx.x % 128 / 32;
+        const bool leader = threadIdx.x % 128 == 0;
+        const unsigned boxes = out + group * 2 * OUT_BOX;
+        const int box_row = warp * 16 + lane % 16;  // the row whose address this lane gives to stmatrix
+        int stage = 0, parity = 0, held = -1;  // held: the stage lent to the output of the square before
+        const int give_back = min(1, steps - 1);
+        for (int square = first_square; square < squares; square += clusters) {
+            int row, col;
+            place(square, down, across, row, col);
+            row += 128 * rank + 64 * group;
+            int previous = 0;
+            for (int step = 0; step < steps; step++) {
+                wait(full + 8 * stage, parity);
+                const unsigned at = tiles + STAGE_BYTES * stage;
+                const u64 a = tile_a(at + group * (A_BYTES / 2)), b = tile_b(at + A_BYTES);
+                asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+                for (int part = 0; part < STEP / 16; part++)  // 32 bytes along a's rows, 16 rows of 128 bytes of b
+                    multiply(d, a + 2 * part, b + 128 * part, step | part);
+                asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+                asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+                if (step > 0 && lane < 2) arrive_at(remote_empty + 8 * previous);
+                if (step == give_back && held >= 0 && leader) {  // for its warp, to both blocks
+                    asm volatile("cp.async.bulk.wait_group.read 1;" ::: "memory");  // the lent stage has been read
+                    arrive_at(remote_empty + 8 * held);  // the leader is a lane 0: block 0
+                    arrive_at(address_in(empty, 1) + 8 * held);
+                }
+                previous = stage;
+                if (++stage == STAGES) stage = 0, parity ^= 1;
+            }
+            asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+#pragma unroll
+            for (int i = 0; i < 128; i++) asm volatile("" : "+f"(d[i])::"memory");
+            // The last stage is lent to the output: the arrivals of the two leaders' warps are put off until it has
+            // been read, in the next square. So all of the sums find room at once and nobody waits for stores.
+            if (warp != 0 && lane < 2) arrive_at(remote_empty + 8 * previous);
+            held = previous;
+            const unsigned lent = tiles + STAGE_BYTES * previous;
+            const unsigned box0 = lent + group * (A_BYTES / 2);       // this group's own half of a's tile
+            const unsigned box1 = lent + A_BYTES + group * OUT_BOX;   // in b's tile, which both groups read
+            asm volatile("bar.arrive %0, 256;" ::"r"(4 - group) : "memory");  // to the other group: done with b
+            if (leader) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");  // of the square before
+            asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");
+            stage_out<0>(d, box0, box_row, lane);
+            asm volatile("bar.sync %0, 256;" ::"r"(3 + group) : "memory");  // the other group is done with b
+            stage_out<1>(d, box1, box_row, lane);
+            asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+            asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");
+            if (leader) {
+                put(c_tiles, col, row, box0);
+                put(c_tiles, col + 64, row, box1);
+                asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+            }
+            stage_out<2>(d, boxes, box_row, lane);
+            stage_out<3>(d, boxes + OUT_BOX, box_row, lane);
+            asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+            asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");
+            if (leader) {
+                put(c_tiles, col + 128, row, boxes);
+                put(c_tiles, col + 192, row, boxes + OUT_BOX);
+                asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+            }
+            // With fewer steps than stages no lent stage keeps one group from running a square ahead of the other.
+            if (steps < STAGES) asm volatile("bar.sync 5, 256;" ::: "memory");
+        }
+        if (leader) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+    }
+    cluster_barrier();  // no block leaves while the other may still write to it
+}
+
+// Sizes that TMA cannot address: one thread per element.
+extern "C" __global__ void __launch_bounds__(256) multiply_any(const T* a, const T* b, T* c, int m, int n, int k) {
+    const int i = blockIdx.x * 8 + threadIdx.y, j = blockIdx.y * 32 + threadIdx.x;
+    if (i >= m || j >= n) return;
+    ACC sum = 0;
+    for (int l = 0; l < k; l++) sum += load(a[(long long)i * k + l]) * load(b[(long long)l * n + j]);
+    c[(long long)i * n + j] = store(sum);
+}

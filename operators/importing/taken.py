@@ -1,0 +1,277 @@
+"""A function of a user's repository with recorded calls, read as a problem: what it needs of its source, and its calls.
+
+Only text is read here; nothing of the repository is executed.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from operators.errors import UserError
+from operators.files import read_text
+from operators.identity import digest
+from operators.importing.readers import HERE, MOST_WORKLOADS, PLAIN, Source, licence, operator_name
+
+RECORD_FORMAT = 1
+NO_RECORD = "it is no record of calls, as evo record writes it"
+MARK = "# kernel-evo: "
+"""Lines that end with it and a function's name are those by which `evo put` put a kernel in the function's place."""
+
+
+def function_in(named: str) -> tuple[Path, str]:
+    """Return file and name of `FILE:NAME`, a function at the top of a Python file. It raises UserError."""
+    path, name = file_and_name(named)
+    definition(path, name)
+    return path, name
+
+
+def file_and_name(named: str) -> tuple[Path, str]:
+    """Return the parts of `FILE:NAME`, whether they are there or not. It raises UserError."""
+    place, _, name = named.rpartition(":")
+    path = Path(place).expanduser()
+    if not re.fullmatch(r"\w+", name) or path.suffix != ".py":
+        raise UserError(f"{named}: write FILE.py:FUNCTION")
+    return path.absolute(), name
+
+
+def definition(path: Path, name: str) -> tuple[str, ast.FunctionDef]:
+    """Return a file's text and the definition of the function in it. It raises UserError."""
+    try:
+        text = read_text(path)
+        tree = ast.parse(text)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, SyntaxError, ValueError, RecursionError) as error:
+        raise UserError(f"{path}: cannot be read: {' '.join(str(error).split())[:200]}") from None
+    found = [each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == name]
+    if not found:
+        known = ", ".join(each.name for each in tree.body if isinstance(each, ast.FunctionDef)) or "none"
+        raise UserError(
+            f"{path}: no function {name} stands at its top ({known}); of a class or of an extension, name the Python "
+            "function that is called"
+        )
+    if any("triton" in ast.unparse(each) or ast.unparse(each) == "jit" for each in found[-1].decorator_list):
+        raise UserError(f"{path}:{name} is a Triton kernel: name the Python function that launches it")
+    return text, found[-1]
+
+
+def taken(named: str, shapes: Path, reference: str = "") -> Source:
+    """Return the problem that a function and a record of its calls are. It raises UserError with one line.
+
+    `reference`: another FILE:NAME that computes the same in torch, where the function itself launches a kernel.
+    """
+    path, name = function_in(named)
+    source, function = function_in(reference) if reference else (path, name)
+    record = _record(shapes)
+    where = f"{path}:{name}"
+    if Path(record["function"]).as_posix() != where:
+        raise UserError(f"{shapes}: it is a record of {record['function']}, not of {where}")
+    try:
+        calls, notes = _one_kind(record["calls"], where)
+        arguments, keyword_only = calls[0]["arguments"], calls[0]["keyword_only"]
+    except (KeyError, TypeError, AttributeError):
+        raise UserError(f"{shapes}: {NO_RECORD}") from None
+    files = needed(source, function)
+    package, _ = package_of(source)
+    constants = {key: each for key, each in arguments.items() if "shape" not in each and not _inside(each)}
+    request = {
+        "kind": "recorded", "file": HERE, "package": package, "function": function, "calls": calls,
+        "keyword_only": keyword_only,
+    }  # fmt: skip
+    call = {"into": where, "source": source_digest(path, name), "arguments": list(arguments), "constants": constants}
+    call["workloads"] = calls
+    return Source("recorded calls", operator_name(name), source, request, files, licence(source), notes, call)
+
+
+def _record(shapes: Path) -> Mapping[str, Any]:
+    try:
+        found = json.loads(read_text(shapes, 256 << 20))
+        if found["format"] == RECORD_FORMAT and found["calls"]:
+            return dict(found)
+    except OSError as error:
+        raise UserError(f"{shapes}: cannot be read: {error.strerror}; evo record FILE:NAME writes it") from None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        pass
+    raise UserError(f"{shapes}: {NO_RECORD}")
+
+
+def _inside(told: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The descriptions of tensors in a description."""
+    if "shape" in told:
+        return [told]
+    members = told.get("list") or told.get("tuple") or list(told.get("dict", {}).values())
+    return [tensor for each in members for tensor in _inside(each)]
+
+
+def _tensors(call: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [tensor for told in call["arguments"].values() for tensor in _inside(told)]
+
+
+def _kind(told: Any) -> Any:
+    """A description without sizes, strides and values of tensors."""
+    if isinstance(told, dict) and "shape" in told:
+        return [len(told["shape"]), told["dtype"]]
+    if isinstance(told, dict):
+        return {key: _kind(each) for key, each in told.items()}
+    return [_kind(each) for each in told] if isinstance(told, list) else told
+
+
+def _one_kind(calls: Sequence[Mapping[str, Any]], where: str) -> tuple[list[dict[str, Any]], list[str]]:
+    """The calls that one operator serves, the largest first, which work most; and what a user should know of the rest.
+
+    They have the same types, axes and numbers; calls of the same sizes are one, their counts added.
+    """
+    kinds: dict[str, list[Mapping[str, Any]]] = {}
+    left: dict[str, int] = {}
+    for call in calls:
+        tensors = _tensors(call)
+        strange = {tensor["dtype"] for tensor in tensors} - PLAIN
+        if '"object"' in json.dumps(call["arguments"]):
+            reason = "have arguments that are neither tensors nor numbers"
+        elif not tensors or any(not math.prod(tensor["shape"]) for tensor in tensors):
+            reason = "have no tensor, or an empty one"
+        elif strange:
+            reason = f"have tensors of type {min(strange)}"
+        else:
+            kinds.setdefault(json.dumps(_kind(call["arguments"]), sort_keys=True), []).append(call)
+            continue
+        left[reason] = left.get(reason, 0) + call["count"]
+    if not kinds:
+        said = "; ".join(f"{count} {reason}" for reason, count in left.items())
+        raise UserError(f"{where}: none of the recorded calls can be an operator's: {said}")
+
+    def elements(call: Mapping[str, Any]) -> int:
+        return sum(math.prod(tensor["shape"]) for tensor in _tensors(call))
+
+    best, *others = sorted(kinds.values(), key=lambda kind: -sum(elements(c) * c["count"] for c in kind))
+    if others:
+        left["have other types, axes or numbers than those that work most"] = sum(c["count"] for o in others for c in o)
+    sparse = sum(c["count"] for c in best if not all(tensor["dense"] for tensor in _tensors(c)))
+    gradients = sum(c["count"] for c in best if c["grad"])
+    merged: dict[str, dict[str, Any]] = {}
+    for call in best:
+        known = merged.setdefault(str([tensor["shape"] for tensor in _tensors(call)]), {**call, "count": 0})
+        known["count"] += call["count"]
+    kept = sorted(merged.values(), key=lambda call: -elements(call) * call["count"])
+    for call in kept[MOST_WORKLOADS:]:
+        left[f"are of sizes that work less than {MOST_WORKLOADS} others"] = (
+            left.get(f"are of sizes that work less than {MOST_WORKLOADS} others", 0) + call["count"]
+        )
+    kept = sorted(kept[:MOST_WORKLOADS], key=lambda call: -elements(call))
+    notes = [f"{count} of the recorded calls {reason}: they are left out" for reason, count in left.items()]
+    if sparse:
+        notes.append(f"{sparse} calls have tensors that are not contiguous: kernels are given contiguous ones")
+    if gradients:
+        notes.append(f"{gradients} calls want gradients, which a kernel has none for: they stay with the function")
+    return kept, notes
+
+
+# --- source -----------------------------------------------------------------------------------------------------------
+
+
+def needed(path: Path, name: str) -> dict[str, str]:
+    """The texts, by file, of all that a function refers to in its repository: statements at the top of its file, and
+    of modules that these import from there.
+
+    What else those files hold, such as the compilation of an extension, is left out.
+    """
+    _, root = package_of(path)
+    wanted: dict[Path, set[str] | None] = {path: {name}}
+    texts: dict[Path, str] = {}
+    while True:
+        before = dict(wanted)
+        for each, names in before.items():
+            texts[each], imported = _statements(each, names, root)
+            for module, more in imported:
+                known = wanted.get(module, set())
+                wanted[module] = None if more is None or known is None else known | more
+        if wanted == before:
+            return {HERE if each == path else str(each.relative_to(root)): text for each, text in texts.items()}
+
+
+def source_digest(path: Path, name: str) -> str:
+    """Return the digest of a function's definition and of all that it refers to in its repository."""
+    return digest(*needed(path, name).values())
+
+
+def without_marks(text: str, name: str = r"\w+") -> str:
+    """Return a file's text without the lines that `evo put` wrote, of one function or of all."""
+    return re.sub(rf"^.*{MARK}{name}\r?\n", "", text, flags=re.M)
+
+
+def package_of(path: Path) -> tuple[str, Path]:
+    """Return the package that a file stands in, empty for none, and the folder that its imports begin from."""
+    parts, folder = [], path.absolute().parent
+    while (folder / "__init__.py").is_file() and folder != folder.parent:
+        parts.append(folder.name)
+        folder = folder.parent
+    return ".".join(reversed(parts)), folder
+
+
+Imports = list[tuple[Path, set[str] | None]]
+"""Modules of the repository, and the names that are wanted of each; None: all."""
+
+
+def _statements(path: Path, names: set[str] | None, root: Path) -> tuple[str, Imports]:
+    """The statements at the top of a file that these names need, and what they import from the repository."""
+    text = without_marks(read_text(path))
+    tree, lines = ast.parse(text), text.split("\n")
+    kept: set[int] = set()
+    waiting = [name for each in tree.body for name in _bound(each)] if names is None else list(names)
+    known: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name in known:
+            continue
+        known.add(name)
+        for index, statement in enumerate(tree.body):
+            if index not in kept and name in _bound(statement):
+                kept.add(index)
+                waiting += [each.id for each in ast.walk(statement) if isinstance(each, ast.Name)]
+    written, imported = [], []
+    for index, statement in enumerate(tree.body):
+        future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+        if index in kept or future:
+            first = min([statement.lineno, *(each.lineno for each in getattr(statement, "decorator_list", []))])
+            written.append("\n".join(lines[first - 1 : statement.end_lineno]))
+            imported += [found for each in ast.walk(statement) for found in _imported(each, path, root, known)]
+    return "\n\n".join(written) + "\n", imported
+
+
+def _bound(statement: ast.stmt) -> set[str]:
+    """The names that a statement gives values to, those inside of a function or a class aside."""
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return {statement.name}
+    if isinstance(statement, ast.Import | ast.ImportFrom):
+        return {each.asname or each.name.partition(".")[0] for each in statement.names}
+    found = {statement.id} if isinstance(statement, ast.Name) and isinstance(statement.ctx, ast.Store) else set()
+    return found.union(*map(_bound, ast.iter_child_nodes(statement)))  # type: ignore[arg-type]
+
+
+def _imported(node: ast.AST, path: Path, root: Path, known: set[str]) -> Iterator[tuple[Path, set[str] | None]]:
+    """The files of the repository that an import statement reads, and the names that it takes from each."""
+    if isinstance(node, ast.Import):
+        for each in node.names:
+            if (each.asname or each.name.partition(".")[0]) in known and (module := _module(root, each.name)):
+                yield module, None
+    elif isinstance(node, ast.ImportFrom):
+        base = path.absolute().parents[node.level - 1] if node.level else root
+        module = _module(base, node.module or "")
+        for each in node.names:
+            if (each.asname or each.name) not in known:
+                continue
+            if inner := _module(base, ".".join(filter(None, [node.module, each.name]))):
+                yield inner, None
+            elif module:
+                yield module, {each.name}
+
+
+def _module(base: Path, dotted: str) -> Path | None:
+    place = base.joinpath(*dotted.split(".")) if dotted else base
+    return next((each for each in (place.with_suffix(".py"), place / "__init__.py") if each.is_file()), None)

@@ -1,0 +1,5 @@
+"""A small library of normalizations."""
+
+from norms.layers import GatedNorm
+
+__all__ = ["GatedNorm"]

@@ -1,0 +1,3 @@
+"""Numbers that layers share."""
+
+LEAST = 1e-6
