@@ -61,6 +61,7 @@ class Package:
         self.values: Mapping[str, int] = data["values"]
         self.params = {name: tuple(Param(*each) for each in params) for name, params in data["params"].items()}
         self._dims: dict[tuple[object, ...], Mapping[str, int]] = {}
+        self._shapes: dict[tuple[tuple[str, int], ...], Mapping[str, tuple[int, ...]]] = {}
         self._resolved: dict[tuple[object, ...], ResolvedPlan] = {}
 
     @cached_property
@@ -118,12 +119,17 @@ class Package:
 
     def shape(self, tensor: Tensor, dims: Mapping[str, int]) -> tuple[int, ...]:
         """The shape that a tensor has with these dims."""
-        return tensor.sizes(self.operator.environment(dims))
+        key = (*dims.items(),)
+        if key not in self._shapes:
+            if len(self._shapes) >= REMEMBERED:
+                self._shapes.clear()
+            env = self.operator.environment(dims)
+            self._shapes[key] = {each.name: each.sizes(env) for each in self.operator.tensors}
+        return self._shapes[key][tensor.name]
 
     def sizes(self, dims: Mapping[str, int], resolved: ResolvedPlan) -> dict[str, int]:
         """Bytes of all tensors and buffers."""
-        env = self.operator.environment(dims)
-        tensors = {t.name: self.element(t).size * math.prod(t.sizes(env)) for t in self.operator.tensors}
+        tensors = {t.name: self.element(t).size * math.prod(self.shape(t, dims)) for t in self.operator.tensors}
         return tensors | {buffer.name: buffer.bytes for buffer in resolved.buffers}
 
     def check(self, views: Mapping[str, ArrayView]) -> None:

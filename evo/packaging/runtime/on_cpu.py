@@ -45,7 +45,7 @@ class CpuKernel(PackagedKernel):
             raise ValueError(f"the arrays lie on {called.device}; the kernel runs on a processor")
         resolved = self.package.resolved(called.dims, facts())
         addresses = called.addresses_with(resolved.buffers)
-        sizes = self.package.sizes(called.dims, resolved)
+        sizes = self.package.sizes(called.dims, resolved) if resolved.zero else {}
         for name in resolved.zero:
             ctypes.memset(addresses[name], 0, sizes[name])
         for step in resolved.steps:
