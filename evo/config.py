@@ -82,7 +82,7 @@ class RunConfig(BaseModel):
     dtypes: list[str] = []
     """Empty: the operator's first for the target."""
     workload_set: str = ""
-    """Empty: `cpu` on the cpu target, else `realistic`."""
+    """Empty: `cpu` on the cpu target, else `realistic`. Several are joined with `+`, such as `published+realistic`."""
     ancestors: Literal["naive", "all"] = "all"
     """Which of an operator's kernel files the search starts from; the best known for its dtype (`champions`) are among
     them. Comparisons with published systems take `naive`."""

@@ -146,6 +146,10 @@ def speedups() -> list[Column]:
     return [number("estimate", "speedup", ratio), bounds("95 %", "speedup_low", "speedup_high"), level()]
 
 
+NO_VERDICT = "no verdict"
+"""Words for a kernel that waits for its verdict, or came too late for one; lists are filtered by the same."""
+
+
 def certain() -> Column:
     """The column with the speedup by which a kernel leads."""
     return number("certain", "best_speedup", ratio)
@@ -153,7 +157,7 @@ def certain() -> Column:
 
 def outcome() -> Column:
     """The column with the outcome of kernels, in words."""
-    return Column("what", ("status",), in_words, numeric=False)
+    return Column("what", ("status",), lambda status: in_words(status or NO_VERDICT), numeric=False)
 
 
 def makers() -> list[Column]:

@@ -92,7 +92,7 @@ class BaselineKey:
     device: str
     threads: int
     versions: Mapping[str, str]
-    """Of the packages, and of the driver on a GPU."""
+    """Versions of the packages, and of the driver on a GPU."""
 
 
 @dataclass(frozen=True)

@@ -1,23 +1,28 @@
 """Microseconds per call of a package: its loader, its operator of torch, the same compiled, and torch's own function.
 
-    python -m tests.bench.launches FOLDER [--operator softmax] [--kernel champions/h200] [--target cuda]
+    python -m tests.bench.launches FOLDER [--operator softmax] [--kernel champions/h200] [--target cuda] [--idle]
 
 The tensor is small, so that little but the way to the kernel is timed. On a GPU calls are timed as they are enqueued,
-and a CUDA graph of the operator is replayed as the floor; each result is compared with torch's own first.
+and a CUDA graph of the operator is replayed as the floor; each result is compared with torch's own first. `--idle`
+times what Python does for a CUDA package where there is no GPU: the tensors lie in main memory, and the driver does
+nothing.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import re
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
+from cuda.bindings import driver
 
 from evo.packaging.package import from_file, write_package
 
@@ -43,6 +48,37 @@ def timed(call: Callable[[], Any], wait: Callable[[], None]) -> float:
     return median(found)
 
 
+class IdleDriver:
+    """The driver's bindings, of which every function succeeds and does nothing."""
+
+    def __init__(self) -> None:
+        self._told = {
+            **dict.fromkeys(("cuDevicePrimaryCtxRetain", "cuCtxGetCurrent"), driver.CUcontext(1)),
+            **dict.fromkeys(("cuDeviceGet", "cuModuleLoadData", "cuModuleGetFunction", "cuFuncGetAttribute"), 0),
+            "cuDeviceGetAttribute": 132,
+            "cuOccupancyMaxActiveBlocksPerMultiprocessor": 1,
+        }
+
+    def __getattr__(self, name: str) -> Any:
+        if not re.match("cu[A-Z]", name):
+            return getattr(driver, name)
+        returned = (driver.CUresult.CUDA_SUCCESS, *([self._told[name]] if name in self._told else []))
+        return lambda *arguments: returned
+
+
+def make_idle(name: str) -> None:
+    """Have the package of this name take tensors in main memory for a GPU's, and talk to an IdleDriver."""
+    kernel, op = importlib.import_module(f"{name}.kernel"), importlib.import_module(f"{name}.torch_op")
+    arrays = importlib.import_module(f"{name}.engine.evo.packaging.runtime.loading").Torch
+    told, maker, idle = arrays.told, arrays.maker, IdleDriver()
+    arrays.told = lambda self, form: replace(told(self, form), device=0)
+    arrays.maker = lambda self, shape, dtype, device: maker(self, shape, dtype, "cpu")
+    arrays.stream = lambda self, device: 1
+    kernel._driver = lambda: idle
+    kernel.compiled = lambda package, arch: (b"", {name: name for name in package.params})
+    op.KEYS["cuda"] = "CPU"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
@@ -50,20 +86,23 @@ def main() -> None:
     parser.add_argument("--kernel", default="naive")
     parser.add_argument("--target", default="cuda" if torch.cuda.is_available() else "cpu", choices=("cpu", "cuda"))
     parser.add_argument("--dtype", default="fp32", choices=("fp32", "bf16"))
+    parser.add_argument("--idle", action="store_true")
     asked = parser.parse_args()
+    place = "cpu" if asked.idle else asked.target
     folder = asked.folder / f"{asked.operator}_launches"
-    write_package(from_file(asked.operator, asked.kernel, target=asked.target, dtype=asked.dtype), folder)
+    target = "cuda" if asked.idle else asked.target
+    write_package(from_file(asked.operator, asked.kernel, target=target, dtype=asked.dtype), folder)
     sys.path.insert(0, str(folder.parent))
     package = importlib.import_module(folder.name)
-    wait = torch.cuda.synchronize if asked.target == "cuda" else lambda: None
-    x = torch.randn(64, 64, device=asked.target).to(
-        getattr(torch, {"fp32": "float32", "bf16": "bfloat16"}[asked.dtype])
-    )
+    if asked.idle:
+        make_idle(folder.name)
+    wait = torch.cuda.synchronize if place == "cuda" else lambda: None
+    x = torch.randn(64, 64, device=place).to(getattr(torch, {"fp32": "float32", "bf16": "bfloat16"}[asked.dtype]))
     loader, op, own = package.load(), getattr(package, asked.operator), OWN[asked.operator]
     calls = {"loader": lambda: loader(x), "torch.ops": lambda: op(x), "torch's own": lambda: own(x)}
     compiled = torch.compile(op, fullgraph=True)
     calls["torch.compile"] = lambda: compiled(x)
-    if asked.target == "cuda":
+    if place == "cuda":
         stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
         with torch.cuda.stream(stream):
             op(x)
@@ -77,7 +116,8 @@ def main() -> None:
     with torch.no_grad():
         for name, call in calls.items():
             result = call()
-            assert result is None or torch.allclose(result.float(), own(x).float(), atol=1e-2), name
+            right = result is None or torch.allclose(result.float(), own(x).float(), atol=1e-2)
+            assert right or asked.idle, name
             print(f"{name:<14} {timed(call, wait):8.2f} us", flush=True)
 
 

@@ -49,6 +49,12 @@ def listed(folder: Path, **params: str) -> list[str]:
     return [row["kernel_id"] for row in table.values("")]
 
 
+def test_a_kernel_that_has_no_verdict_is_listed_all_the_same(tmp_path: Path) -> None:
+    folder = stored(tmp_path / "run", story().propose(14, "rewrite", "G", "U"))
+    assert listed(folder, status="no verdict") == ["U"] and "U" in listed(folder)
+    assert "no verdict" in page(folder, tmp_path, "/kernel/G?task=" + TASK)
+
+
 def test_a_page_of_a_kernel_says_what_best_says(folder: Path) -> None:
     (best,) = Run(folder).best()
     assert best.verdict and best.verdict.speedup

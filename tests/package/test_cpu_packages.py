@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from evo.packaging.package import from_file, write_package
+from operators.catalog import WITHOUT_COMPILER
 
 ALONE = """
 import runpy, sys
@@ -100,6 +101,6 @@ def test_a_package_works_in_an_empty_environment(folder: Path, tmp_path: Path) -
 
 def alone(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run Python, this repository not on its path."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", WITHOUT_COMPILER)}
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, check=False)
