@@ -372,13 +372,11 @@ class PackagedKernel:
         """A call of arrays of these forms, of which the first are inputs. It raises CallError."""
         package, made = self.package, [t for t in self.package.operator.outputs if t.role == "out"]
         if inputs != len(self.inputs):
-            names = ", ".join(self.inputs)
-            raise CallError(f"the kernel takes {len(self.inputs)} arrays ({names}), not {inputs}")
+            raise CallError(f"the kernel takes {len(self.inputs)} arrays ({', '.join(self.inputs)}), not {inputs}")
+        names = [tensor.name for tensor in made]
         if has_outs and len(given) - inputs != len(made):
-            names = ", ".join(tensor.name for tensor in made)
-            raise CallError(f"`out` has {len(given) - inputs} arrays, not {len(made)}: {names}")
-        names = (*self.inputs, *(tensor.name for tensor in made))
-        forms = dict(zip(names, map(library.told, given), strict=False))
+            raise CallError(f"`out` has {len(given) - inputs} arrays, not {len(made)}: {', '.join(names)}")
+        forms = dict(zip((*self.inputs, *names), map(library.told, given), strict=False))
         dims = package.dims({name: form.shape for name, form in forms.items()}, dict(said))
         package.check(forms)
         device = next(iter(forms.values())).device

@@ -80,16 +80,15 @@ class TorchOp:
         # Sizes that torch.compile would keep symbolic are fixed here: a program is compiled for each set of them.
         shapes = {n: tuple(map(int, tensor.shape)) for n, tensor in zip(self._kernel.inputs, inputs, strict=True)}
         known = self._package.dims(shapes, {name: int(size) for name, size in dims.items()})
-        return _returned(
-            tuple(
-                torch.empty(
-                    self._package.shape(tensor, known),
-                    dtype=getattr(torch, TORCH_TYPES[self._package.element(tensor).name]),
-                    device=inputs[0].device,
-                )
-                for tensor in self._made
+        outs = tuple(
+            torch.empty(
+                self._package.shape(tensor, known),
+                dtype=getattr(torch, TORCH_TYPES[self._package.element(tensor).name]),
+                device=inputs[0].device,
             )
+            for tensor in self._made
         )
+        return _returned(outs)
 
     def _keep(self, ctx: Any, inputs: Sequence[torch.Tensor], output: Any, keyword_only_inputs: Any = None) -> None:
         outputs = output if isinstance(output, tuple) else (output,)
