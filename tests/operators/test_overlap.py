@@ -11,7 +11,7 @@ from fitness.cuda.compile.build import CudaBuild, compile_cuda
 from fitness.cuda.running import launcher, runner_process
 from fitness.cuda.running.arguments import program
 from fitness.cuda.running.launcher import Launcher
-from fitness.cuda.running.launching import Launch
+from fitness.cuda.running.launching import ReadyLaunch
 from fitness.emulator.target import emulated
 from fitness.evaluation import Rejection, Status
 from operators.catalog import load
@@ -71,7 +71,7 @@ def test_the_driver_is_told_and_all_of_a_call_is_waited_for(monkeypatch: pytest.
     plan = parse_plan(OVERLAP, operator, "cuda")
     resolved = plan.resolve(operator, dtype="fp32", dims=DIMS, values={}, facts=FACTS)
     for launch in program(resolved, built.params, operator).calls:
-        one.start(None, Launch(driver, launch, [b"12345678" for _ in launch.args]))
+        one.start(None, ReadyLaunch(driver, launch, [b"12345678" for _ in launch.args]))
     attributes = [[attribute.id for attribute in config.attrs] for _, (config, *_) in told]
     wanted = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
     assert attributes == [[], [wanted]]

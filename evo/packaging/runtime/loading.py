@@ -291,7 +291,7 @@ class Cupy(_Numbers):
 # --- calls ----------------------------------------------------------------------------------------------------------
 
 
-class Call:
+class PreparedCall:
     """A call of arrays of certain forms: all that does not depend on where they lie, worked out once."""
 
     def __init__(
@@ -368,7 +368,7 @@ class PackagedKernel:
 
     def _prepared(
         self, library: Any, inputs: int, has_outs: bool, given: Sequence[Any], said: Sequence[tuple[str, int]]
-    ) -> Call:
+    ) -> PreparedCall:
         """A call of arrays of these forms, of which the first are inputs. It raises CallError."""
         package, made = self.package, [t for t in self.package.operator.outputs if t.role == "out"]
         if inputs != len(self.inputs):
@@ -388,7 +388,7 @@ class PackagedKernel:
         }
         # Freed memory of torch and of CuPy is reused in the order of its stream, so scratch needs no waiting.
         makers |= {buffer.name: library.maker((buffer.bytes,), "uint8", device) for buffer in resolved.buffers}
-        return Call(package, library, tuple(forms), makers, package.sizes(dims, resolved), launch)
+        return PreparedCall(package, library, tuple(forms), makers, package.sizes(dims, resolved), launch)
 
     def _launcher(
         self, library: Any, device: int | str, dims: Mapping[str, int]

@@ -21,7 +21,7 @@ from typing import Any
 from evo.packaging.runtime.loading import Cupy, Package, PackagedKernel, Torch
 from fitness.cuda.running import launching
 from fitness.cuda.running.arguments import program
-from fitness.cuda.running.launching import Launch, Launches
+from fitness.cuda.running.launching import Launches, ReadyLaunch
 from operators.plan.reading import ResolvedPlan
 from operators.plan.tensor_map import TENSOR_MAP_BYTES
 
@@ -101,7 +101,7 @@ class Loaded:
             maps = {name: self.descriptors.address(descriptor) for name, descriptor in made.items()}
             launches.enqueue(addresses, maps, stream, clear=_clear, start=self._start)
 
-    def _start(self, number: int, launch: Launch) -> None:
+    def _start(self, number: int, launch: ReadyLaunch) -> None:
         call("LaunchKernelEx", launch.config, self.functions[launch.of.kernel], launch.arguments.address, 0)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from fitness.cuda.compile.program import Program, ReadOnlyTable
 from fitness.cuda.running.driver import CudaError, call
 from fitness.cuda.running.launcher import Launcher
-from fitness.cuda.running.launching import Launch
+from fitness.cuda.running.launching import ReadyLaunch
 
 FILL = 0x7B
 """Byte that follows an input up to the alignment: a large number."""
@@ -58,7 +58,7 @@ class CountedLauncher(Launcher):
         self.started = 0
         """Launches so far."""
 
-    def start(self, function: Any, launch: Launch) -> None:
+    def start(self, function: Any, launch: ReadyLaunch) -> None:
         """See `Launcher.start`."""
         told = self.started in self._counted
         self.started += 1

@@ -9,7 +9,7 @@ from typing import Any
 from fitness.cuda.compile.program import KernelCall, Program, ReadOnlyTable
 from fitness.cuda.running import launching
 from fitness.cuda.running.driver import CudaError, allocation, call, device_facts, driver, granularity
-from fitness.cuda.running.launching import Launch, Launches, pointer
+from fitness.cuda.running.launching import Launches, ReadyLaunch, pointer
 
 
 class Launcher:
@@ -74,7 +74,7 @@ class Launcher:
         `maps` is what `tensor_maps` made for it.
         """
 
-        def start(number: int, launch: Launch) -> None:
+        def start(number: int, launch: ReadyLaunch) -> None:
             try:
                 self.start(self.functions[launch.of.kernel], launch)
             except CudaError as error:
@@ -88,7 +88,7 @@ class Launcher:
             start=start,
         )
 
-    def start(self, function: Any, launch: Launch) -> None:
+    def start(self, function: Any, launch: ReadyLaunch) -> None:
         """Into the stream for which it was made ready."""
         call("LaunchKernelEx", launch.config, function, launch.arguments.address, 0)
 

@@ -39,7 +39,7 @@ class LaunchArguments:
         return self.address
 
 
-class Launch:
+class ReadyLaunch:
     """One launch that is ready to be made: the configuration of a kernel's call, and its arguments in memory."""
 
     def __init__(self, cu: Any, of: KernelCall, values: Sequence[bytes | ctypes.c_uint64], stream: Any = 0) -> None:
@@ -60,7 +60,7 @@ class Launches:
             value: ctypes.c_uint64() for of in program.calls for value in of.args if not isinstance(value, bytes)
         }
         self._launches = [
-            Launch(cu, of, [value if isinstance(value, bytes) else self._places[value] for value in of.args])
+            ReadyLaunch(cu, of, [value if isinstance(value, bytes) else self._places[value] for value in of.args])
             for of in program.calls
         ]
         self._lock = Lock()
@@ -72,7 +72,7 @@ class Launches:
         stream: Any,
         *,
         clear: Callable[[int, int, Any], object],
-        start: Callable[[int, Launch], object],
+        start: Callable[[int, ReadyLaunch], object],
     ) -> None:
         """Make one call of the program into a stream, on buffers at these addresses; threads take turns.
 

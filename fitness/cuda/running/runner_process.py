@@ -24,7 +24,7 @@ from typing import Any
 from fitness.cuda.compile.program import KernelCall, Program, ReadOnlyTable
 from fitness.cuda.running.driver import CudaError, call
 from fitness.cuda.running.launcher import Launcher
-from fitness.cuda.running.launching import Launch, LaunchArguments, pointer
+from fitness.cuda.running.launching import LaunchArguments, ReadyLaunch, pointer
 from fitness.sandbox.channel import receive_frame, send_frame
 
 READY = b"{}"
@@ -277,7 +277,7 @@ class RunnerProcess(Launcher):
         """Learn where the driver keeps barriers, which it decides when the first cooperative launch is made."""
         launch = KernelCall("find_barriers", (), (1, 1, 1), (1, 1, 1), (), 0, cooperative=True)
         arguments = [pointer(self.host_address + 320)]
-        self.start(self.harness[launch.kernel], Launch(self.cu, launch, arguments, self.stream))
+        self.start(self.harness[launch.kernel], ReadyLaunch(self.cu, launch, arguments, self.stream))
         call("StreamSynchronize", self.stream)
         found = ctypes.c_uint64.from_address(self.host + 320).value
         self.barriers = found // BARRIERS_BYTES * BARRIERS_BYTES
