@@ -74,7 +74,7 @@ class HostedWorker:
                 part.write_bytes(content)
                 part.replace(place / name)
             places[operator] = str(place)
-        return RunContext(tuple(places.items()), context.workload_set, str(folder))
+        return replace(context, operators=tuple(places.items()), folder=str(folder))
 
 
 def _environment(threads: str | None, *, cuda: bool) -> dict[str, str]:

@@ -179,8 +179,10 @@ class TaskLibrary:
         self._workloads = workloads
         self._inputs = inputs
         self._accept = accept
-        self._choice: BaselineChoice | None = None
-        """Choice that this process made."""
+        self.patient = True
+        """Whether there is time to compile rivals; without it a choice among them serves that is kept already."""
+        self._choices: dict[tuple[str, ...], BaselineChoice] = {}
+        """Choices that this process made, by the names of the calls."""
 
     @contextmanager
     def baseline(self) -> Iterator[Callable[[], LibraryBaseline]]:
@@ -236,13 +238,14 @@ class TaskLibrary:
 
         It raises OperatorError.
         """
-        place = self._place()
-        calls = self._declared()
-        found = None if again else self._choice or kept(self._operator, place)
-        if found and [t.name for t in found.tried] == [call.name for call in calls]:
-            return found
+        place, every = self._place(), self._declared()
+        wanted = every if self.patient else [call for call in every if call.kind != "compiled"]
+        for calls in () if again else (every, wanted):
+            names = _names(calls)
+            if made := self._choices.get(names) or kept(self._operator, place, names):
+                return made
         found = choose(
-            calls,
+            wanted,
             place,
             [workload.name for workload in self._workloads],
             self._tried,
@@ -250,7 +253,7 @@ class TaskLibrary:
             lambda: self._device.machine(exclusive=True),
         )
         keep(self._operator, found)
-        self._choice = found
+        self._choices[_names(wanted)] = found
         return found
 
     def _place(self) -> BaselineKey:
@@ -295,9 +298,10 @@ class TaskLibrary:
 # --- kept on disk -----------------------------------------------------------------------------------------------------
 
 
-def kept(operator: Operator, place: BaselineKey) -> BaselineChoice | None:
-    """Return what an earlier process of this machine found; None where none has, or the calls are others now."""
-    return _read(_path(operator, place))
+def kept(operator: Operator, place: BaselineKey, names: Sequence[str]) -> BaselineChoice | None:
+    """Return what an earlier process of this machine found among calls of these names, as they are now; None where none
+    has."""
+    return _read(_path(operator, place, names))
 
 
 def keep(operator: Operator, choice: BaselineChoice) -> None:
@@ -305,7 +309,7 @@ def keep(operator: Operator, choice: BaselineChoice) -> None:
     if not choice.settled:
         return
     try:
-        publish(_path(operator, choice.place), json.dumps(asdict(choice), indent=1).encode())
+        publish(_path(operator, choice.place, _names(choice.tried)), json.dumps(asdict(choice), indent=1).encode())
     except OSError:
         return
 
@@ -313,7 +317,7 @@ def keep(operator: Operator, choice: BaselineChoice) -> None:
 def known(operator: Operator) -> list[BaselineChoice]:
     """Return all choices that are kept for an operator as it is now, in whatever place, the latest last."""
     files = sorted(_folder().glob(f"{operator.name}-*.json"), key=lambda path: path.stat().st_mtime)
-    return [choice for path in files if (choice := _read(path)) and path == _path(operator, choice.place)]
+    return [c for path in files if (c := _read(path)) and path == _path(operator, c.place, _names(c.tried))]
 
 
 def _read(path: Path) -> BaselineChoice | None:
@@ -331,8 +335,12 @@ def _folder() -> Path:
     return folder
 
 
-def _path(operator: Operator, place: BaselineKey) -> Path:
-    key = digest(json.dumps(asdict(place), sort_keys=True), _code(operator.folder))
+def _names(calls: Iterable[LibraryCall | CallTrial]) -> tuple[str, ...]:
+    return tuple(call.name for call in calls)
+
+
+def _path(operator: Operator, place: BaselineKey, names: Sequence[str]) -> Path:
+    key = digest(json.dumps([asdict(place), *names], sort_keys=True), _code(operator.folder))
     return _folder() / f"{operator.name}-{place.dtype}-{place.target}-{key[:16]}.json"
 
 

@@ -35,6 +35,7 @@ from fitness.judging.library import (
     taken,
 )
 from fitness.judging.timed_inputs import STANDING_SETS
+from fitness.targets import fitness
 from operators.catalog import declared_libraries, functions, load
 from operators.definition.fingerprint import fingerprint
 from operators.definition.spec import Operator, Task
@@ -81,7 +82,11 @@ def test_a_task_takes_the_fastest_right_call_and_keeps_it(
         assert list(found.best) == [w.name for w in stage.workloads]
         assert {t.name for t in found.best.values()} <= {right.name, composed.name}
         assert set(missing.lacks) == set(right.us) and not missing.lack
-        assert (wrong.again, missing.again, kept(with_calls, found.place)) == (False, True, None)
+        assert (wrong.again, missing.again, kept(with_calls, found.place, [t.name for t in found.tried])) == (
+            False,
+            True,
+            None,
+        )
         keep(with_calls, replace(found, tried=(right, composed, wrong)))
         monkeypatch.delattr(CpuDevice, "open_library")
         assert stage.bench.library.choice() == found, "nothing is timed again"
@@ -257,13 +262,14 @@ def test_a_choice_is_kept_by_all_that_decides_about_it(with_calls: Operator) -> 
     tried = (CallTrial("a", "call", {"n=1": 2.0, "n=2": 3.0}), CallTrial("b", "composed", lack="wrong"), partial)
     choice = BaselineChoice(PLACE, ("n=1", "n=2"), tried)
     keep(with_calls, choice)
-    assert kept(with_calls, PLACE) == choice
+    names = [t.name for t in tried]
+    assert kept(with_calls, PLACE, names) == choice and kept(with_calls, PLACE, names[:2]) is None
     assert known(with_calls) == [choice]
     others = [{"dtype": "fp64"}, {"workload_set": "x"}, {"device": "y"}, {"threads": 1}, {"versions": {"torch": "2"}}]
-    assert not any(kept(with_calls, replace(PLACE, **other)) for other in others)  # type: ignore[arg-type]
+    assert not any(kept(with_calls, replace(PLACE, **other), names) for other in others)  # type: ignore[arg-type]
     reference = with_calls.folder / "reference.py"
     reference.write_text(reference.read_text() + "\n# other code\n")
-    assert kept(with_calls, PLACE) is None
+    assert kept(with_calls, PLACE, names) is None
     assert known(with_calls) == []
 
 
@@ -317,13 +323,29 @@ def test_what_the_compiler_makes_of_the_expression_is_a_rival(
     stage = CpuFitness(axpb, Task("axpb", "fp32", "cpu"), workload_set="cpu", folder=tmp_path)
     try:
         found = stage.bench.library.choice()
-        monkeypatch.setenv("TORCH_COMPILE_DISABLE", "1")
-        assert [t.name for t in stage.bench.library.choice().tried] == [found.tried[0].name], "other calls, tried anew"
+        stage.bench.library.patient = False
+        assert stage.bench.library.choice() == found, "which is there, however little time there is"
     finally:
         stage.close()
     own, compiled = found.tried
     assert compiled.name == f"torch.compile({own.name})" and (own.kind, compiled.kind) == ("call", "compiled")
     assert compiled.left_out == "" and set(compiled.us) == {w.name for w in stage.workloads}
+
+
+@pytest.mark.slow
+def test_who_has_little_time_compiles_nothing(axpb: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "_folder", lambda: tmp_path)
+    monkeypatch.setenv("TORCH_COMPILE_DISABLE", "0")
+    tried = []
+    for _ in range(2):
+        task = Task("axpb", "fp32", "cpu")
+        stage = fitness(axpb, task, workload_set="cpu", folder=tmp_path, patient=False)
+        assert isinstance(stage, CpuFitness)
+        try:
+            tried.append(stage.bench.library.choice())
+        finally:
+            stage.close()
+    assert [t.kind for t in tried[0].tried] == ["call"] and tried[1] == tried[0], "kept for itself"
 
 
 def test_kinds_of_rivals_are_told_with_their_names_and_in_words() -> None:
