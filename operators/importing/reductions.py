@@ -141,13 +141,13 @@ def _parts(
     """Loops that add to a total: where there are several, the innermost one to a part of it, as one long chain of
     additions would lose too much. `whole`: there are no parts."""
     with kernel.loops(sizes[:-1], "r") as outer:
-        part = "part" if outer and not whole else total
+        part = f"{total}_part" if outer and not whole else total
         if part != total:
-            kernel.line(f"{kind(dtype)} part = 0;")
+            kernel.line(f"{kind(dtype)} {part} = 0;")
         with kernel.loop(f"r{len(outer)}", sizes[-1]) if sizes else nullcontext("") as last:
             yield [*outer, *([last] if sizes else [])], part
         if part != total:
-            kernel.line(f"{total} += part;")
+            kernel.line(f"{total} += {part};")
 
 
 # --- softmax and norms ---

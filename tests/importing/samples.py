@@ -83,6 +83,7 @@ SAMPLES: dict[str, Callable[[], Any]] = {
     "amin": lambda: (M(lambda x: x.amin((0, 2))), [R(7, 5, 6)], {}),
     "prod": lambda: (M(lambda x: x.prod(1)), [R(7, 5, 6)], {}),
     "var": lambda: (M(lambda x: x.var(1) + x.std(1, unbiased=False)), [R(7, 5, 6)], {}),
+    "var_of_lone_axes": lambda: (M(lambda x: x[:, None, None].var((2, 3))), [R(7, 5)], {}),
     "any": lambda: (
         M(
             lambda x: (x > 1).any(1),
