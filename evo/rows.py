@@ -191,19 +191,18 @@ def proposal_row(request: Request, proposal: Proposal, *, at: float) -> Row:
     }  # fmt: skip
 
 
-def placed(rows: Rows, *, generation: int, is_new: bool, is_verdict: bool) -> Rows:
-    """Return the rows of one request with their place in the lineage: its proposal, and its evaluations, least severe
-    first.
+def placed(rows: Rows, *, generation: int, is_new: bool, verdict: Evaluation | None) -> Rows:
+    """Return the rows of one request with their place in the lineage: its proposal, and its evaluations.
 
-    `is_new`: no request told before had its kernel in its task; `is_verdict`: none had a verdict on it, and this has.
+    `is_new`: no request told before had its kernel in its task; `verdict`: that of its evaluations which is the first
+    verdict on the kernel.
     """
     (proposal,) = rows["proposals"]
     judged = rows.get("evaluations", [])
     spent_ms = sum(row[f"{stage}_ms"] or 0.0 for row in judged for stage in STAGES)
     evaluate_s = proposal["evaluate_s"] + spent_ms / 1e3
     told = proposal | {"generation": generation, "is_new": is_new, "evaluate_s": evaluate_s}
-    last = len(judged) - 1
-    marked = [row | {"is_verdict": is_verdict and place == last} for place, row in enumerate(judged)]
+    marked = [row | {"is_verdict": verdict is not None and row["level"] == verdict.level.value} for row in judged]
     return rows | {"proposals": [told], "evaluations": marked}
 
 

@@ -104,6 +104,11 @@ def library_calls(timings: Iterable[LibraryTiming]) -> str:
     return named({t.workload: called(t.library, t.kind) for t in timings if t.library})
 
 
+def leaves_open(log_ratio: float, se: float) -> bool:
+    """Whether a paired ratio with this standard error does not tell which kernel is faster, nor by how much."""
+    return Z95 * se > max(RESOLVED, min(abs(log_ratio), WIDE))
+
+
 @dataclass(frozen=True)
 class CheckError:
     """Distance of one output from the fp64 reference in one check."""
@@ -218,8 +223,7 @@ class Evaluation:
         than WIDE: they were timed in bad seconds, and say nothing of the kernel. A confirmation stands as it is."""
         if self.log_ratio is None or self.log_ratio_se is None or self.level is Level.CONFIRMED:
             return False
-        beside = self.anchor_id not in (None, self.kernel_id)
-        return beside and Z95 * self.log_ratio_se > max(RESOLVED, min(abs(self.log_ratio), WIDE))
+        return self.anchor_id not in (None, self.kernel_id) and leaves_open(self.log_ratio, self.log_ratio_se)
 
     @property
     def speedup(self) -> float | None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from fitness.evaluation import Level
+from fitness.evaluation import Level, leaves_open
 
 PASSES = 6
 """Number of times that variances are made anew from what the pairs disagree by."""
@@ -48,17 +48,23 @@ class Position:
 def fitted(baseline_id: str, pairs: Iterable[Pair]) -> dict[str, Position]:
     """Return the positions of all kernels that are not confirmed and that pairs connect with the baseline.
 
-    `pairs` are in the order of their measurement. A kernel counts with its confirmation, and with the most severe level
-    besides: one that got there by the times of a lesser level owes these to luck in part. A confirmation stands. What
-    other pairs disagree by, beyond their errors, may be the fault of either of two: it is added to the error of both,
-    so that the pair that most others contradict loses its weight (iteratively reweighted least squares).
+    `pairs` are in the order of their measurement. A kernel counts with its confirmation, and with the most severe
+    level besides that is no open question: one that got there by the times of a lesser level owes these to luck in
+    part. A confirmation stands. What other pairs disagree by, beyond their errors, may be the fault of either of two:
+    it is added to the error of both, so that the pair that most others contradict loses its weight (iteratively
+    reweighted least squares).
     """
     known = _connected(baseline_id, pairs)
     confirmed = {kernel_id for kernel_id, level in known if level is Level.CONFIRMED}
     factor = underestimate(_disagreements(known))
     chosen, variances = [], []
     for (kernel_id, level), pair in known.items():
-        if level is not Level.SCREEN or (kernel_id, Level.FULL) not in known:
+        full = known.get((kernel_id, Level.FULL))
+        if full and (kernel_id, Level.SCREEN) in known:
+            outdone = Level.FULL if leaves_open(full.log_ratio, full.log_ratio_se) else Level.SCREEN
+        else:
+            outdone = None
+        if level is not outdone:
             chosen.append(pair)
             scale = 1.0 if level is Level.CONFIRMED else factor
             variances.append((scale * max(pair.log_ratio_se, LEAST_SE)) ** 2)

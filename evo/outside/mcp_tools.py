@@ -311,7 +311,7 @@ class Studio:
         return None
 
     def _judged(self, kernel_id: str) -> Result | None:
-        since = self._handed_in.get(kernel_id, 0.0)
+        since = max((at for name, at in self._handed_in.items() if name.startswith(kernel_id)), default=0.0)
         rows = self._run.rows("kernels.judged", task=str(self.task), prefix=kernel_id)
         if len(rows) != 1:
             lost = self._run.rows("outside.lost", task=str(self.task), prefix=kernel_id, since=since)

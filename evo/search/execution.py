@@ -12,7 +12,7 @@ from evo.rows import Rows
 from evo.search.history import Done, History
 from evo.search.knowledge import Brief
 from evo.search.task import Outstanding, TaskState
-from evo.search.verdicts import VerdictSource, is_verdict
+from evo.search.verdicts import VerdictSource, verdict_of
 from evo.workbench.bench import Read, Workbench
 from evo.workbench.recorded import Judgings, RecordedBench, ToolCalls
 from evo.workers.jobs import Runs
@@ -190,15 +190,16 @@ class Execution:
             rows = records.join(
                 rows, records.evaluation_rows(evaluation, evaluation_id=name, request_id=request.id, at=at)
             )
-        last = levels[-1].evaluation
+        found = verdict_of(request, levels)
         told = Individual(
-            request, kernel, records.as_stored(last), proposal.evaluator_s + _until_screened_s(levels[0].evaluation),
+            request, kernel, records.as_stored(found) if found else None,
+            proposal.evaluator_s + _until_screened_s(levels[0].evaluation),
             proposal.cost_usd, proposal.description,
         )  # fmt: skip
-        if not is_verdict(request, last):
-            failure = _unresolved(last)
+        if not found:
+            failure = _unresolved(levels[-1].evaluation)
             rows["proposals"][0] |= {"failure": failure}
-            told = replace(told, evaluation=None, unavailable=True, failure=failure)
+            told = replace(told, unavailable=True, failure=failure)
         return Done(state, told, rows)
 
 

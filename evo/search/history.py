@@ -205,10 +205,10 @@ class History:
         parents = step.rows["proposals"][0]["parents"]
         state, kernel = step.state, step.individual.kernel
         generation, is_new = state.born(parents, step.individual.request, kernel)
-        is_verdict = kernel is not None and step.individual.evaluation is not None and kernel.id not in state.judged
-        if kernel and is_verdict:
+        verdict = step.individual.evaluation if kernel and kernel.id not in state.judged else None
+        if kernel and verdict:
             state.judged.add(kernel.id)
-        rows = records.placed(step.rows, generation=generation, is_new=is_new, is_verdict=is_verdict)
+        rows = records.placed(step.rows, generation=generation, is_new=is_new, verdict=verdict)
         return records.join(rows, records.tell_rows(step.individual, seq=seq, at=self.now()))
 
     def _next(self) -> int:

@@ -6,7 +6,7 @@ import asyncio
 import math
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -19,7 +19,7 @@ from evo.workers.jobs import Build, Confirm, Full, Job, Propose, Runs, Screen, T
 from evo.workers.pool import DeviceLost, EngineError, JobOverdue, Undone, Waits, WorkerLost, never, tried
 from fitness.evaluation import Evaluation, Level, Status
 from fitness.judging.base import Anchor, Built
-from fitness.judging.levels import AGAIN, full_anchor, next_level, surer
+from fitness.judging.levels import AGAIN, full_anchor, next_level, pooled
 from fitness.profiling.profiles import Profile
 from mutators.base import Kind, Parent, Proposal, Request
 from operators.definition.spec import Task
@@ -131,6 +131,12 @@ def is_verdict(request: Request, found: Evaluation) -> bool:
     return request.kind is Kind.ANCESTOR or not found.unresolved
 
 
+def verdict_of(request: Request, levels: Sequence[Reached]) -> Evaluation | None:
+    """Return the most severe level that says something of the kernel; None where all were timed in bad seconds."""
+    found = [reached.evaluation for reached in levels if is_verdict(request, reached.evaluation)]
+    return found[-1] if found else None
+
+
 def can_be_profiled(parent: Parent) -> bool:
     """Return whether a kernel is correct, and has times of its own that a profile explains."""
     return bool(parent.evaluation and parent.evaluation.correct and parent.evaluation.timings)
@@ -236,8 +242,8 @@ class Verdicts:
                 return (self._reached(inherited),)
             with promise(known.by_code, built.code_digest) as by_code:
                 levels = await self._judge(state, request, kernel, built, ancestor)
-                bare = levels[-1].evaluation.bare()
-                if is_verdict(request, bare):  # else the next request for the program has it measured anew
+                if counts := verdict_of(request, levels):  # else the next request has the program measured anew
+                    bare = counts.bare()
                     by_code.set_result(bare)
                     by_id.set_result(bare)
                 return levels
@@ -335,7 +341,7 @@ class Verdicts:
         found = await self._retried(job, level)
         for pause_s in PAUSES_S if found.unresolved else ():
             await asyncio.sleep(pause_s)
-            found = surer(found, await self._retried(job, level))
+            found = pooled(found, await self._retried(job, level))
             if not found.unresolved:
                 break
         return found

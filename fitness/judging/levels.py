@@ -5,6 +5,7 @@ A level is examined only where the one before it was passed and promises enough 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -17,6 +18,8 @@ LEAST_GAIN = 0.01
 NEW_BEST = 0.2
 """A promise of less than this, as a log ratio, over the best known is not worth a confirmation while others wait; the
 run's last act is to confirm its leader."""
+LEAST_SE = 1e-6
+"""Standard error of a log ratio below which none is believed."""
 AGAIN = 3
 """Number of times that a level is measured again whose result is unresolved."""
 
@@ -47,15 +50,43 @@ def full_anchor(screened: Evaluation, anchor: Anchor, baseline: Kernel) -> Ancho
     return anchor if screened.anchor_id == anchor.kernel.id else Anchor(baseline, 0.0, 0.0)
 
 
-def surer(earlier: Evaluation, later: Evaluation) -> Evaluation:
-    """Return that of two measurements of one level that counts: a failure, else the one of less error.
+def pooled(earlier: Evaluation, later: Evaluation) -> Evaluation:
+    """Return what two measurements of one level say together: a failure is one, else times are averaged.
 
-    It has taken the time of both.
+    It has taken the time of both. What else it says is of the later one.
     """
-    unsure = (later.log_ratio_se or 0.0) > (earlier.log_ratio_se or 0.0)  # one that is not timed has failed
     stages = dict.fromkeys((*earlier.stage_ms, *later.stage_ms))
     took_ms = {stage: earlier.stage_ms.get(stage, 0.0) + later.stage_ms.get(stage, 0.0) for stage in stages}
-    return replace(earlier if unsure else later, stage_ms=took_ms)
+    later = replace(later, stage_ms=took_ms)
+    if not (earlier.correct and later.correct):
+        return later if earlier.correct else replace(earlier, stage_ms=took_ms)
+    ratio, se = _averaged(
+        (earlier.log_ratio or 0.0, earlier.log_ratio_se or 0.0), (later.log_ratio or 0.0, later.log_ratio_se or 0.0)
+    )
+    before = {timing.workload: timing for timing in earlier.timings}
+    timings = []
+    for timing in later.timings:
+        if first := before.get(timing.workload):
+            mean, error = _averaged((first.log_ratio, first.log_ratio_se), (timing.log_ratio, timing.log_ratio_se))
+            timing = replace(timing, log_ratio=mean, log_ratio_se=error, pairs=first.pairs + timing.pairs)
+        timings.append(timing)
+    # The anchor's own speedup, and its error, are in those of the kernel.
+    anchor_se = math.sqrt(max((later.log_speedup_se or 0.0) ** 2 - (later.log_ratio_se or 0.0) ** 2, 0.0))
+    return replace(
+        later, log_ratio=ratio, log_ratio_se=se, timings=tuple(timings),
+        log_speedup=(later.anchor_log_speedup or 0.0) + ratio, log_speedup_se=math.hypot(anchor_se, se),
+    )  # fmt: skip
+
+
+def _averaged(*found: tuple[float, float]) -> tuple[float, float]:
+    """The mean of two values with standard errors, weighted by these, and its own.
+
+    Where they differ by more than their errors allow, those are too small, and grow by as much (R. T. Birge, 1932).
+    """
+    (a, a_se), (b, b_se) = ((value, max(se, LEAST_SE)) for value, se in found)
+    weight = b_se**2 / (a_se**2 + b_se**2)
+    apart = abs(a - b) / math.hypot(a_se, b_se)
+    return weight * a + (1 - weight) * b, a_se * b_se / math.hypot(a_se, b_se) * max(1.0, apart)
 
 
 def judge(
@@ -83,7 +114,7 @@ def judge(
     while level := next_level(results, race=race, best=best):
         found = examined(level)
         for _ in range(AGAIN if found.unresolved else 0):
-            found = surer(found, examined(level))
+            found = pooled(found, examined(level))
             if not found.unresolved:
                 break
         results = (*results, found)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from mutators.asking.novelty import repeated_idea, repeated_program
@@ -136,7 +137,15 @@ def _child(call: Call, parent: Kernel, operator: Operator, request: Request) -> 
         plan = parse_plan(source, operator, parent.target).for_dtype(request.task.dtype)
     except PlanError as error:
         return Kernel(parent.operator, parent.target, source), f"the header of the kernel file is broken: {error}"
-    kept = {name: value for name, value in parent.values.items() if value in plan.tune.get(name, ())}
+    # A setting of the parent stays where the answer left the tunable's first value alone: else that is the author's.
+    before: Mapping[str, Sequence[int]] = {}
+    with suppress(PlanError):
+        before = parse_plan(parent.source, operator, parent.target).for_dtype(request.task.dtype).tune
+    kept = {
+        name: value
+        for name, value in parent.values.items()
+        if value in plan.tune.get(name, ()) and plan.tune[name][0] == before.get(name, (None,))[0]
+    }
     if plan.breach({name: kept.get(name, listed[0]) for name, listed in plan.tune.items()}):
         kept = {}
     return Kernel(parent.operator, parent.target, source, kept), ""

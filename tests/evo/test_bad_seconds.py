@@ -14,9 +14,9 @@ import pytest
 from evo.replay import replay
 from evo.search import verdicts
 from evo.store import query
-from fitness.evaluation import Evaluation, Level, Status
+from fitness.evaluation import Evaluation, Level, Status, Timing
 from fitness.judging.base import Anchor
-from fitness.judging.levels import AGAIN, judge, surer
+from fitness.judging.levels import AGAIN, judge, pooled
 from fitness.testing import ScriptedFitness
 from operators.catalog import load
 from operators.definition.spec import Task
@@ -31,11 +31,12 @@ GOOD, SEEMING, SE = math.log(31.0), math.log(0.72), 1.2
 
 
 class BusyMachine(ScriptedFitness):
-    """Times the guest in bad seconds, the first `bad` times."""
+    """Times the guest in bad seconds, the first `bad` times at one level."""
 
-    def __init__(self, bad: int) -> None:
+    def __init__(self, bad: int, at: Level = Level.SCREEN) -> None:
         super().__init__(SOFTMAX, BASELINE, lambda kernel: GOOD if kernel.source == GUEST else 0.3)
         self.bad = bad
+        self.at = at
         self.times: Counter[Level] = Counter()
 
     def _verdict(self, kernel: Kernel, anchor: Anchor, level: Level, *, race: bool = False) -> Evaluation:
@@ -43,7 +44,7 @@ class BusyMachine(ScriptedFitness):
         if kernel.source != GUEST:
             return found
         self.times[level] += 1
-        if self.times.total() > self.bad:
+        if level is not self.at or self.times[level] > self.bad:
             return found
         seeming = {"log_speedup": anchor.log_speedup + SEEMING, "log_speedup_se": SE}
         return replace(found, **seeming, log_ratio=SEEMING, log_ratio_se=SE)
@@ -94,13 +95,23 @@ def test_what_stays_unresolved_is_no_verdict_and_may_be_handed_in_again(begun: P
     assert replay(begun).equal
 
 
+def test_a_screening_stands_where_the_full_level_met_bad_seconds_alone(begun: Path) -> None:
+    handed_in(begun, stage := BusyMachine(1 + AGAIN, Level.FULL), 6)
+    assert stage.times == {Level.SCREEN: 1, Level.FULL: 1 + AGAIN, Level.CONFIRMED: 1}, "it leads, so it is confirmed"
+    (best,) = rows(begun, "from best")
+    assert best["log_speedup"] == pytest.approx(GOOD) and best["mutator"] == "guest"
+    of_guest = f"from evaluations where kernel_id = '{best['kernel_id']}'"
+    assert rows(begun, f"select level {of_guest} and is_verdict order by rowid")[0] == {"level": "screen"}
+    assert replay(begun).equal
+
+
 def test_bad_seconds_teach_models_nothing(begun: Path) -> None:
     handed_in(begun, BusyMachine(100), 9)
     told = [json.loads(row["messages_json"]) for row in rows(begun, "select messages_json from llm_sent")]
     assert told and not any("wide loads" in str(messages) for messages in told)
 
 
-def test_of_two_measurements_the_surer_counts_and_a_failure_before_all() -> None:
+def test_two_measurements_are_averaged_and_a_failure_counts_before_all() -> None:
     screened = ScriptedFitness(SOFTMAX, BASELINE, lambda _: 0.5).screen(
         Kernel("softmax", "cpu", "x"), Anchor(BASELINE, 0.0, 0.0), race=False
     )
@@ -111,11 +122,28 @@ def test_of_two_measurements_the_surer_counts_and_a_failure_before_all() -> None
     assert replace(bad, log_ratio=-2.7).unresolved  # slower for certain, by a factor of two or of forty
     assert not replace(bad, log_ratio=2.5, log_ratio_se=0.3).unresolved
     for pair in ((bad, screened), (screened, bad)):
-        assert surer(*pair).log_ratio == screened.log_ratio and surer(*pair).stage_ms == {"verify": 2.0, "time": 2.0}
-    assert surer(bad, wrong).status is Status.WRONG and surer(bad, wrong).stage_ms == {"verify": 3.0, "time": 1.0}
+        assert pooled(*pair).log_ratio == pytest.approx(screened.log_ratio, abs=0.01)
+        assert pooled(*pair).stage_ms == {"verify": 2.0, "time": 2.0}
+    for pair in ((bad, wrong), (wrong, bad)):
+        assert pooled(*pair).status is Status.WRONG and pooled(*pair).stage_ms == {"verify": 3.0, "time": 1.0}
+
+
+def test_what_two_measurements_agree_on_is_surer_than_either_and_what_they_do_not_is_less_sure() -> None:
+    timing = Timing("n=1", 10.0, 13.0, 0.3, 0.2, 20)
+    first = Evaluation(
+        "x", str(SOFTMAX), Level.FULL, Status.CORRECT, log_speedup=1.3, log_speedup_se=math.hypot(0.2, 0.1),
+        anchor_id="y", anchor_log_speedup=1.0, log_ratio=0.3, log_ratio_se=0.2, timings=(timing,),
+    )  # fmt: skip
+    both = pooled(first, replace(first, log_ratio=0.26, log_speedup=1.26))
+    assert (both.log_ratio, both.log_ratio_se) == pytest.approx((0.28, 0.2 / math.sqrt(2)))
+    assert (both.log_speedup, both.log_speedup_se) == pytest.approx((1.28, math.hypot(0.2 / math.sqrt(2), 0.1)))
+    assert first.unresolved and not pooled(both, pooled(both, both)).unresolved
+    assert both.timings[0].pairs == 40 and both.timings[0].log_ratio_se == pytest.approx(0.2 / math.sqrt(2))
+    apart = pooled(first, replace(first, log_ratio=1.3, log_speedup=2.3))
+    assert apart.log_ratio == pytest.approx(0.8) and apart.log_ratio_se == pytest.approx(0.5)
 
 
 def test_a_kernel_that_is_judged_alone_is_measured_again_too() -> None:
     stage = BusyMachine(2)
     found = judge(stage, Kernel("softmax", "cpu", GUEST), Anchor(BASELINE, 0.0, 0.0), race=False)
-    assert [each.level for each in found] == list(Level) and found[0].log_speedup == pytest.approx(GOOD)
+    assert [each.level for each in found] == list(Level) and found[0].log_speedup == pytest.approx(GOOD, abs=0.01)

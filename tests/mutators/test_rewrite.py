@@ -88,6 +88,13 @@ def test_values_that_the_child_does_not_declare_are_dropped() -> None:
     assert proposal.kernel and dict(proposal.kernel.values) == {}
 
 
+def test_a_first_value_that_the_answer_changes_counts_and_not_the_parents_setting() -> None:
+    proposal, _ = ask("<<<<<<< SEARCH\nBLOCK = [256, 128]\n=======\nBLOCK = [512, 256, 128]\n>>>>>>> REPLACE")
+    assert proposal.kernel and dict(proposal.kernel.values) == {}
+    proposal, _ = ask("<<<<<<< SEARCH\nBLOCK = [256, 128]\n=======\nBLOCK = [256, 512, 128]\n>>>>>>> REPLACE")
+    assert proposal.kernel and dict(proposal.kernel.values) == {"BLOCK": 128}
+
+
 class Failing:
     """A client whose call ends in a given way."""
 
