@@ -223,6 +223,8 @@ class Evaluation:
         than WIDE: they were timed in bad seconds, and say nothing of the kernel. A confirmation stands as it is."""
         if self.log_ratio is None or self.log_ratio_se is None or self.level is Level.CONFIRMED:
             return False
+        if self.status is Status.DUPLICATE:  # its verdict is another kernel's
+            return False
         return self.anchor_id not in (None, self.kernel_id) and leaves_open(self.log_ratio, self.log_ratio_se)
 
     @property

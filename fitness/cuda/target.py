@@ -231,7 +231,6 @@ class CudaDevice:
         self.forgets = False
         self.processes = 1  # each has a CUDA context and buffers of its own, which take their time and memory
         self.spread = SPREAD
-        self.driver = driver_version()
         self._gpu = gpu
         self._facts = gpu.facts
         self._shapes = Shapes(operator, task, operator.workload_set(workload_set), oracle)
@@ -374,6 +373,10 @@ class CudaDevice:
     def _judging(self) -> CudaOracle:
         assert isinstance(self._oracle, CudaOracle)
         return self._oracle
+
+    @property
+    def driver(self) -> str:
+        return driver_version()
 
     def machine(self, *, exclusive: bool) -> AbstractContextManager[None]:
         return self._gpu.machine(exclusive=exclusive)

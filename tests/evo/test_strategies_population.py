@@ -61,9 +61,9 @@ def test_the_best_is_never_lost_to_restarts_and_migration(offers: list[tuple[flo
         made.add(individual(number, log_speedup, cell=cell), island)
         seen += [log_speedup] if log_speedup is not None else []
         if before:
-            assert made.best and made.best.log_speedup >= before.log_speedup
+            assert made.best and made.best.stands_at >= before.stands_at
         for archive in made.islands:
-            ranked = [elite.log_speedup for elite in archive.ranked()]
+            ranked = [elite.stands_at for elite in archive.ranked()]
             assert ranked == sorted(ranked, reverse=True)
             assert len(archive) == len(ranked) <= 4
     if seen:
