@@ -121,7 +121,8 @@ def test_two_measurements_are_averaged_and_a_failure_counts_before_all() -> None
     assert not replace(bad, level=Level.CONFIRMED).unresolved and not replace(bad, anchor_id=bad.kernel_id).unresolved
     assert replace(bad, log_ratio=-2.7).unresolved  # slower for certain, by a factor of two or of forty
     assert not replace(bad, log_ratio=2.5, log_ratio_se=0.3).unresolved
-    assert not replace(bad, status=Status.DUPLICATE).unresolved, "its verdict is that of another"
+    copy = replace(bad, status=Status.DUPLICATE, inherited=Status.CORRECT, duplicate_of="another")
+    assert not copy.unresolved, "its verdict is that of another"
     for pair in ((bad, screened), (screened, bad)):
         assert pooled(*pair).log_ratio == pytest.approx(screened.log_ratio, abs=0.01)
         assert pooled(*pair).stage_ms == {"verify": 2.0, "time": 2.0}
