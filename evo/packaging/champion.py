@@ -197,7 +197,9 @@ class _Judge:
         if (current.run, current.kernel) == (self.run.id, best.id):
             raise _Stays(f"{current.file} is the run's own best kernel already")
         if missing := set(sets_of(current.workloads)) - set(sets_of(self.config["workload_set"])):
-            raise _Stays(f"{current.file} is for the workloads `{'+'.join(missing)}` too, which this run did not time")
+            raise _Stays(
+                f"{current.file} is for the workloads `{'+'.join(sorted(missing))}`, which this run did not time"
+            )
         path = operator.folder / CHAMPIONS / current.file
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         standing_id = Kernel(operator.name, task.target, text).id

@@ -61,7 +61,7 @@ class History:
         request_id = None if number is None else f"{self.task}#{number}"
         row = {
             "evaluation_id": f"{number}@{level}/{kernel}/{self._now_s}", "request_id": request_id, "task": self.task,
-            "kernel_id": kernel, "level": level, "status": status, "message": "", "cell": "",
+            "kernel_id": kernel, "level": level, "status": status, "message": "", "cell": "", "worker": "any core",
             "is_verdict": number is None or self._births[kernel] == request_id, "created_at": self._tick(),
         }  # fmt: skip
         levels = [e for e in self.tables["evaluations"] if number is not None and e["request_id"] == request_id]
