@@ -105,11 +105,12 @@ def look(problem: Source) -> Mapping[str, Any]:
             Path(place, "operators").symlink_to(ours)  # what else lies beside the package is out of reach
         except FileExistsError:
             raise UserError(f"{problem.origin}: its package `operators` has the name of one of ours") from None
-        environment = {"PYTHONPATH": os.pathsep.join([place, *_library_folders(ours)]), "HOME": place}
+        libraries = _library_folders(ours)
+        environment = {"PYTHONPATH": os.pathsep.join([place, *libraries]), "HOME": place}
         environment |= {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", "TORCHDYNAMO_DISABLE": "1"}
         outcome = run_confined(
             command, cwd=place, timeout_s=LOOK_S, memory_bytes=MEMORY_BYTES, file_bytes=RESULT_BYTES,
-            readable=[*_readable(str(ours)), *_library_folders(ours)], alone=True, environment=environment,
+            readable=[*_readable(str(ours)), *libraries], alone=True, environment=environment,
         )  # fmt: skip
         try:
             found = json.loads(read_text(Path(place, "result.json"), RESULT_BYTES))

@@ -92,7 +92,8 @@ class LibrarySession:
     """`fitness.judging.device.KernelSession` for the vendor's call."""
 
     def __init__(self, oracle: CudaOracle, call: LibraryCall, l2_bytes: int) -> None:
-        import_apart(call.name)
+        if call.arrays == "cupy":
+            import_apart(call.name)
         self.charged = False
         self.seals = False
         self._oracle = oracle

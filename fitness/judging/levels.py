@@ -78,12 +78,12 @@ def pooled(earlier: Evaluation, later: Evaluation) -> Evaluation:
     )  # fmt: skip
 
 
-def _averaged(*found: tuple[float, float]) -> tuple[float, float]:
+def _averaged(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
     """The mean of two values with standard errors, weighted by these, and its own.
 
     Where they differ by more than their errors allow, those are too small, and grow by as much (R. T. Birge, 1932).
     """
-    (a, a_se), (b, b_se) = ((value, max(se, LEAST_SE)) for value, se in found)
+    (a, a_se), (b, b_se) = ((value, max(se, LEAST_SE)) for value, se in (one, other))
     weight = b_se**2 / (a_se**2 + b_se**2)
     apart = abs(a - b) / math.hypot(a_se, b_se)
     return weight * a + (1 - weight) * b, a_se * b_se / math.hypot(a_se, b_se) * max(1.0, apart)
