@@ -91,7 +91,7 @@ def run_confined(
     `alone` see `native.jailed`. A deadline counts wall time.
     """
     begin = time.monotonic()
-    inherited = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LC_ALL": "C", "TMPDIR": cwd}
+    inherited = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LC_ALL": "C", "TMPDIR": cwd, "LOGNAME": "nobody"}
     process = subprocess.Popen(
         jailed(
             command,
