@@ -375,7 +375,8 @@ def _reason_stored(store: Journal) -> Iterator[None]:
         yield
     except BaseException as error:
         said = " ".join(str(error).split())
-        reason = said if isinstance(error, UserError) else f"{type(error).__name__}{f': {said}' if said else ''}"
+        told = isinstance(error, UserError) or (said and isinstance(error, asyncio.CancelledError))
+        reason = said if told else f"{type(error).__name__}{f': {said}' if said else ''}"
         with suppress(UserError, OSError):  # a store that fails has its own words for it
             store.commit(rows.event_rows(rows.FAILED, {"reason": reason}, at=time.time())).result()
         raise
