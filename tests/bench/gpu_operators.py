@@ -422,7 +422,8 @@ class _Local:
         launcher.functions = self._functions
         self._torch.cuda.synchronize()
         call("StreamBeginCapture", launcher.stream, launcher.cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
-        launcher.enqueue(program(resolved, self._build.params, operator), addresses, sizes)
+        made = program(resolved, self._build.params, operator)
+        launcher.enqueue(made, addresses, sizes, launcher.tensor_maps(made, addresses))
         graph = call("StreamEndCapture", launcher.stream)
         self._graph = call("GraphInstantiate", graph, 0)
         call("GraphDestroy", graph)
