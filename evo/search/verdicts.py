@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -113,6 +113,7 @@ CONFIRM_SHARE = 0.1
 """Maximum share of evaluator time for confirmations during the search."""
 PAUSES_S = tuple(4.0**n for n in range(AGAIN))
 """Pauses before a level is measured again whose result is unresolved: bad seconds pass."""
+MOST_OPEN = 1024
 Answer = TypeVar("Answer")
 Commit = Callable[[Rows], Awaitable[None]]
 """Stores rows for good."""
@@ -193,6 +194,8 @@ class Verdicts:
         self._commit = commit
         self._now = now
         self._known: defaultdict[Task, _Known] = defaultdict(_Known)
+        self._open: OrderedDict[tuple[Task, str, Level], Evaluation] = OrderedDict()
+        """Measurements of the MOST_OPEN kernels that were left unresolved last: they count where one comes again."""
         self._judging_s = 0.0
         """Seconds of evaluators spent on requests."""
         self._confirming_s = 0.0
@@ -343,12 +346,18 @@ class Verdicts:
 
     async def _resolved(self, job: Job[Evaluation], level: Level) -> Evaluation:
         """A level's result; an unresolved one is measured again, AGAIN times at most, when others had their turn."""
-        found = await self._retried(job, level)
+        key = job.task, job.kernel.id, level
+        earlier, found = self._open.pop(key, None), await self._retried(job, level)
+        found = pooled(earlier, found) if earlier else found
         for pause_s in PAUSES_S if found.unresolved else ():
             await asyncio.sleep(pause_s)
             found = pooled(found, await self._retried(job, level))
             if not found.unresolved:
                 break
+        if found.unresolved:
+            self._open[key] = replace(found, stage_ms={})  # which is charged now
+            if len(self._open) > MOST_OPEN:
+                self._open.popitem(last=False)
         return found
 
     def _may_confirm(self, state: TaskState) -> bool:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fitness.evaluation import Z95, Evaluation, Level
+from fitness.evaluation import Z95, Evaluation, Level, Status
 from fitness.judging.base import Anchor, Fitness
 from operators.kernel import Kernel
 
@@ -20,6 +20,8 @@ NEW_BEST = 0.2
 run's last act is to confirm its leader."""
 LEAST_SE = 1e-6
 """Standard error of a log ratio below which none is believed."""
+TIMED = (Status.CORRECT, Status.SLOWER)
+"""Verdicts on kernels that were found right, and timed."""
 AGAIN = 3
 """Number of times that a level is measured again whose result is unresolved."""
 
@@ -53,13 +55,23 @@ def full_anchor(screened: Evaluation, anchor: Anchor, baseline: Kernel) -> Ancho
 def pooled(earlier: Evaluation, later: Evaluation) -> Evaluation:
     """Return what two measurements of one level say together: a failure is one, else times are averaged.
 
-    It has taken the time of both. What else it says is of the later one.
+    A race that was lost is a time as well. It has taken the time of both. What else it says, also the anchor where
+    they have two, is of the later one, or of the one that was timed whole.
     """
     stages = dict.fromkeys((*earlier.stage_ms, *later.stage_ms))
     took_ms = {stage: earlier.stage_ms.get(stage, 0.0) + later.stage_ms.get(stage, 0.0) for stage in stages}
+    for found in (earlier, later):
+        if found.verdict not in TIMED:
+            return replace(found, stage_ms=took_ms)
+    if earlier.correct and not later.correct:
+        earlier, later = later, earlier
     later = replace(later, stage_ms=took_ms)
-    if not (earlier.correct and later.correct):
-        return later if earlier.correct else replace(earlier, stage_ms=took_ms)
+    # The anchor's own speedup, and its error, are in those of the kernel.
+    anchor_se = math.sqrt(max((later.log_speedup_se or 0.0) ** 2 - (later.log_ratio_se or 0.0) ** 2, 0.0))
+    if earlier.anchor_id != later.anchor_id:
+        beside = (earlier.estimate or 0.0) - (later.anchor_log_speedup or 0.0)
+        beside_se = math.hypot(earlier.log_speedup_se or earlier.log_ratio_se or 0.0, anchor_se)
+        earlier = replace(earlier, log_ratio=beside, log_ratio_se=beside_se, timings=())
     ratio, se = _averaged(
         (earlier.log_ratio or 0.0, earlier.log_ratio_se or 0.0), (later.log_ratio or 0.0, later.log_ratio_se or 0.0)
     )
@@ -70,12 +82,11 @@ def pooled(earlier: Evaluation, later: Evaluation) -> Evaluation:
             mean, error = _averaged((first.log_ratio, first.log_ratio_se), (timing.log_ratio, timing.log_ratio_se))
             timing = replace(timing, log_ratio=mean, log_ratio_se=error, pairs=first.pairs + timing.pairs)
         timings.append(timing)
-    # The anchor's own speedup, and its error, are in those of the kernel.
-    anchor_se = math.sqrt(max((later.log_speedup_se or 0.0) ** 2 - (later.log_ratio_se or 0.0) ** 2, 0.0))
-    return replace(
-        later, log_ratio=ratio, log_ratio_se=se, timings=tuple(timings),
-        log_speedup=(later.anchor_log_speedup or 0.0) + ratio, log_speedup_se=math.hypot(anchor_se, se),
-    )  # fmt: skip
+    later = replace(later, log_ratio=ratio, log_ratio_se=se, timings=tuple(timings))
+    if not later.correct:
+        return later
+    speedup = (later.anchor_log_speedup or 0.0) + ratio
+    return replace(later, log_speedup=speedup, log_speedup_se=math.hypot(anchor_se, se))
 
 
 def _averaged(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from evo.replay import replay
 from evo.search import verdicts
 from evo.store import query
+from evo.workers.jobs import Job, Screen
 from fitness.evaluation import Evaluation, Level, Status, Timing
 from fitness.judging.base import Anchor
 from fitness.judging.levels import AGAIN, judge, pooled
@@ -48,6 +50,16 @@ class BusyMachine(ScriptedFitness):
             return found
         seeming = {"log_speedup": anchor.log_speedup + SEEMING, "log_speedup_se": SE}
         return replace(found, **seeming, log_ratio=SEEMING, log_ratio_se=SE)
+
+
+class Judging:
+    """A pool of one worker, which has the stage."""
+
+    def __init__(self, stage: ScriptedFitness) -> None:
+        self.stage = stage
+
+    async def run(self, job: Job[Any]) -> Any:
+        return job.asked_of(cast(Any, self.stage))
 
 
 def rows(folder: Path, sql: str) -> list[dict[str, Any]]:
@@ -141,6 +153,17 @@ def test_what_two_measurements_agree_on_is_surer_than_either_and_what_they_do_no
     assert (both.log_speedup, both.log_speedup_se) == pytest.approx((1.28, math.hypot(0.2 / math.sqrt(2), 0.1)))
     assert first.unresolved and not pooled(both, pooled(both, both)).unresolved
     assert both.timings[0].pairs == 40 and both.timings[0].log_ratio_se == pytest.approx(0.2 / math.sqrt(2))
+    leader = replace(first, anchor_id="z", anchor_log_speedup=0.8, log_ratio=0.46, log_speedup=1.26)
+    again = pooled(first, leader)
+    assert (again.anchor_id, again.timings) == ("z", leader.timings) and again.log_speedup == pytest.approx(
+        1.277, abs=0.001
+    )
+    assert again.log_ratio == pytest.approx((again.log_speedup or 0.0) - 0.8)
+    assert again.log_ratio_se is not None and 0.2 / math.sqrt(2) < again.log_ratio_se < 0.2
+    lost = replace(first, status=Status.SLOWER, log_ratio=-0.1, log_speedup=None, log_speedup_se=None, timings=())
+    for pair in ((first, lost), (lost, first)):
+        assert pooled(*pair).correct and pooled(*pair).log_speedup == pytest.approx(1.1), "a lost race is one more time"
+    assert pooled(lost, lost).status is Status.SLOWER and pooled(lost, lost).log_speedup is None
     apart = pooled(first, replace(first, log_ratio=1.3, log_speedup=2.3))
     assert apart.log_ratio == pytest.approx(0.8) and apart.log_ratio_se == pytest.approx(0.5)
 
@@ -149,3 +172,25 @@ def test_a_kernel_that_is_judged_alone_is_measured_again_too() -> None:
     stage = BusyMachine(2)
     found = judge(stage, Kernel("softmax", "cpu", GUEST), Anchor(BASELINE, 0.0, 0.0), race=False)
     assert [each.level for each in found] == list(Level) and found[0].log_speedup == pytest.approx(GOOD, abs=0.01)
+
+
+def test_what_was_measured_before_counts_where_a_kernel_comes_again(
+    begun: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its measurements leave open what it is worth one by one, and say it together."""
+    monkeypatch.setattr(f"{__name__}.SE", 0.45)
+    monkeypatch.setattr(f"{__name__}.SEEMING", 0.4)
+    monkeypatch.setattr(verdicts, "PAUSES_S", (0.0,) * AGAIN)
+    once, twice = ([0.4] * (1 + AGAIN), [0.4] * 2 * (1 + AGAIN))
+    assert math.sqrt(len(once)) * 0.4 < 1.96 * 0.45 < math.sqrt(len(twice)) * 0.4
+    stage = BusyMachine(100)
+    found = verdicts.Verdicts(cast(Any, Judging(stage)), cast(Any, None), lambda: 0.0)
+    kernel, anchor = Kernel("softmax", "cpu", GUEST), Anchor(BASELINE, 0.0, 0.0)
+
+    async def measured() -> tuple[Evaluation, Evaluation]:
+        job = Screen(SOFTMAX, kernel, anchor, False)
+        return await found._resolved(job, Level.SCREEN), await found._resolved(job, Level.SCREEN)
+
+    first, second = asyncio.run(measured())
+    assert first.unresolved and not second.unresolved and second.log_ratio == pytest.approx(0.4)
+    assert second.stage_ms["time"] < 2 * first.stage_ms["time"], "no time is charged twice"
