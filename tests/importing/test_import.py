@@ -107,6 +107,20 @@ def test_inputs_that_all_give_one_result_are_spread_and_a_task_of_one_result_is_
         import_problem(f"{problem}:low", inputs=f"{problem}:make", out=tmp_path / "same")
 
 
+@pytest.mark.slow
+def test_inputs_hold_no_zeros_where_a_row_of_them_would_divide_zero_by_zero(tmp_path: Path) -> None:
+    """A fifth of the numbers may be zero in long rows, but a row of one is zero then."""
+    problem = tmp_path / "1_share.py"
+    problem.write_text(
+        "import torch\n\n\ndef share(x):\n    return x / x.abs().mean(1, keepdim=True)\n\n\n"
+        "def make(rows=6, columns=400):\n    return torch.rand(rows, columns)\n"
+    )
+    folder, lines = import_problem(f"{problem}:share", inputs=f"{problem}:make", out=tmp_path / "share")
+    (x,) = load(str(folder)).inputs
+    assert x.specials == () and x.distribution and x.distribution.a > 0
+    assert any("`x` holds no zeros" in line for line in lines)
+
+
 HOSTILE = {
     "open('/etc/passwd').read()": "PermissionError",
     "import os; os.listdir('/root')": "PermissionError",
