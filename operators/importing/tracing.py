@@ -528,7 +528,7 @@ class Trials:
                 def reference(*given: torch.Tensor) -> dict[str, torch.Tensor]:
                     return evaluate(self.graph, dict(zip(names, given, strict=True)), env)
 
-                doubles = [v.double() if v.is_floating_point() else v for v in values.values()]
+                doubles = [varied(v.double()) if v.is_floating_point() else v for v in values.values()]
                 outputs, sizes = reference(*doubles), running(reference, "fp32")(*doubles)
         except Failed as error:
             self.made.notes.append(f"errors are measured: {str(error)[:160]}")
@@ -587,6 +587,12 @@ class Trials:
         """Operations of a plain algorithm."""
         values, known = self.values(dims), dict[Any, Any]()
         return float(sum(int(at(count, values, known)) for count in self.made.flops))
+
+
+def varied(values: torch.Tensor) -> torch.Tensor:
+    """The values, drawn as operator.toml draws them where the source has one number everywhere."""
+    constant = values.numel() > 1 and values.min() == values.max()
+    return values + torch.rand_like(values) - 0.5 if constant else values
 
 
 def close(mine: torch.Tensor, theirs: torch.Tensor) -> bool:

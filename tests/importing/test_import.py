@@ -121,6 +121,21 @@ def test_inputs_hold_no_zeros_where_a_row_of_them_would_divide_zero_by_zero(tmp_
     assert any("`x` holds no zeros" in line for line in lines)
 
 
+@pytest.mark.slow
+def test_errors_are_bounded_for_inputs_as_they_are_drawn_and_not_for_constants_of_the_source(tmp_path: Path) -> None:
+    """The mean of normalised numbers is all rounding error where weights are 1 and biases 0, as they are at first."""
+    problem = tmp_path / "1_Mean.py"
+    problem.write_text(
+        "import torch\n\n\nclass Model(torch.nn.Module):\n    def __init__(self, channels):\n"
+        "        super().__init__()\n        self.norm = torch.nn.GroupNorm(4, channels)\n\n"
+        "    def forward(self, x):\n        return self.norm(x).mean(dim=[1, 2])\n\n\n"
+        "channels = 32\n\n\ndef get_inputs():\n    return [torch.rand(16, channels, 64)]\n\n\n"
+        "def get_init_inputs():\n    return [channels]\n"
+    )
+    folder, lines = import_problem(str(problem), out=tmp_path / "mean")
+    assert load(str(folder)).tolerance.bound == "rounding" and not any("too wide" in line for line in lines)
+
+
 HOSTILE = {
     "open('/etc/passwd').read()": "PermissionError",
     "import os; os.listdir('/root')": "PermissionError",
