@@ -192,6 +192,20 @@ def test_a_type_without_an_element_type_is_named(tmp_path: Path) -> None:
         read(str(tmp_path))
 
 
+def test_a_number_without_a_value_is_none_where_the_source_has_a_default_for_that(tmp_path: Path) -> None:
+    raw = json.loads((DATA / "product.json").read_text())
+    raw["inputs"]["scale"] = {"shape": None, "dtype": "float32"}
+    place = tmp_path / "definition.json"
+    place.write_text(json.dumps(raw))
+    with pytest.raises(UserError, match="`scale` has no value"):
+        read(str(place))
+    raw["reference"] += "\n# scale = 1.0 if scale is None else scale\n"
+    place.write_text(json.dumps(raw))
+    found = read(str(place))
+    assert found.request["inputs"]["scale"]["value"] is None
+    assert any("`scale` has no value" in note and "default" in note for note in found.notes)
+
+
 def test_names_and_operator_folders_are_left_as_they_are() -> None:
     assert operators_of(["softmax", "operators/activation/relu"]) == ["softmax", "operators/activation/relu"]
 
