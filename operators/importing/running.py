@@ -279,6 +279,8 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 ends[turn] = off
             largest = ends[0] if len(ends) == 1 else torch.maximum(ends[0], ends[1])
             error = largest if error is None else error + largest
+        if name == "mul" and error is not None and all(self.of(x) is not None for x in args):
+            error = error + 2 * self.roundoff * self.sized(args[0]) * self.sized(args[1])  # each may be all error
         del conditions
         if name in EXACT or not y.is_floating_point():
             return error
