@@ -298,14 +298,18 @@ def _scaled(recipe: _Recipe) -> torch.Tensor:
 
 
 def _integers(recipe: _Recipe) -> torch.Tensor:
-    """Up to five neighbouring integers of the law's range; nominal values where it has none."""
+    """Up to five neighbouring integers of the law's range; nominal values where it has none. One that declares
+    no special zero, and is not bounded to a range with zero in it, holds none here either."""
     law = recipe.law
     low, high = (law.a - 2 * law.b, law.a + 2 * law.b) if law.kind == "normal" else (law.a, law.b)
     low, high = math.ceil(low), math.floor(high)
     if low > high:
         return _nominal(recipe)
     low = max(low, min(-2, high - 4))  # around 0 where the range holds it
-    return recipe.integers(low, min(high, low + 4), recipe.shape).to(recipe.precision)
+    drawn = recipe.integers(low, min(high, low + 4), recipe.shape).to(recipe.precision)
+    if recipe.bounded or "zero" in recipe.specials:
+        return drawn
+    return drawn.masked_fill_(drawn == 0, low or min(high, low + 4))
 
 
 def _structured(recipe: _Recipe) -> torch.Tensor:

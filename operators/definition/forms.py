@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from operators.dtypes import DTYPES
+from operators.expression import MAX_CHARACTERS
 
 FORMS = Path(__file__).parents[1] / "shared"
 _LISTED = re.compile(r"\b(workload|hidden|tensor|scalar)\[(\d+)\]")
@@ -180,7 +182,11 @@ def _several(dims: Sequence[str]) -> Iterator[tuple[str, tuple[int, ...]]]:
 def tensors_bytes(tensors: object) -> str:
     """A formula for the bytes of all tensors, those that are changed in place counted twice; what is no tensor is 0."""
     listed = tensors if isinstance(tensors, list) else []
-    return " + ".join(filter(None, map(_bytes, listed))) or "0"
+    counts = Counter(filter(None, map(_bytes, listed)))
+    text = " + ".join(term for term, count in counts.items() for _ in range(count))
+    if len(text) > MAX_CHARACTERS:  # a network's layers have many tensors of few shapes
+        text = " + ".join(f"{count} * {term}" for term, count in counts.items())
+    return text or "0"
 
 
 def _bytes(tensor: object) -> str:

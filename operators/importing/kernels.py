@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from operators.dtypes import ACCUMULATOR
-from operators.errors import OperatorError
 from operators.importing.graph import Graph, Node, schema_of
 
 BLOCK = 256
@@ -68,9 +67,11 @@ def stored(name: str, shape: Sequence[str], dtype: str) -> Array:
     return Array(shape, dtype, read, name)
 
 
-def shared(size: str, groups: int) -> str:
-    """A group's part of a size."""
-    return size if groups == 1 else str(int(size) // groups) if size.isdigit() else f"({size}) // {groups}"
+def shared(size: str, groups: str) -> str:
+    """A group's part of a size; both are expressions over dims."""
+    if groups in ("1", size):
+        return size if groups == "1" else "1"
+    return str(int(size) // int(groups)) if (size + groups).isdigit() else f"({size}) // ({groups})"
 
 
 def cast(text: str, dtype: str) -> str:
@@ -462,10 +463,3 @@ def axes(dims: Any, rank: int) -> list[int]:
     if dims is None or dims == []:
         return list(range(rank))
     return sorted(d % max(rank, 1) for d in ([dims] if isinstance(dims, int) else dims))
-
-
-def fixed(value: Any, what: str) -> int:
-    """An argument that loops are written for; raises OperatorError for one that depends on dims."""
-    if not isinstance(value, int):
-        raise OperatorError(f"{what} must be a number, not {value}")
-    return value

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from operators.importing.graph import Node
-from operators.importing.kernels import Array, Kernel, Writer, fixed, kind, shared
+from operators.importing.kernels import Array, Kernel, Writer, as_text, kind, shared
 
 
 def _product(
@@ -78,7 +78,7 @@ def convolution(
     """Convolutions and transposed ones, over any number of axes."""
     out, rank = writer.result(node), len(x.shape) - 2
     strides, pads, dilations = (_each(value, rank) for value in (stride, padding, dilation))
-    groups = fixed(groups, "convolution: groups")
+    groups = as_text(groups)
     each, own = shared(x.shape[1], groups), shared(out.shape[1], groups)
     with writer.kernel(node) as kernel, kernel.parallel(out.shape) as index:
         n, c, *o = index
@@ -98,9 +98,9 @@ def convolution(
                     kernel.line(f"long long {name} = {o[axis]} * {s} - {p} + {k[axis]} * {d};")
                     inside.enter_context(kernel.braces(f"if ({name} >= 0 && {name} < {size})"))
                     places.append(name)
-            channel = r if groups == 1 else f"({c} / {kernel.size(own)} * {kernel.size(each)} + {r})"
+            channel = r if groups == "1" else f"({c} / {kernel.size(own)} * {kernel.size(each)} + {r})"
             if transposed:
-                filters = [channel, c if groups == 1 else f"({c} % {kernel.size(own)})", *k]
+                filters = [channel, c if groups == "1" else f"({c} % {kernel.size(own)})", *k]
             else:
                 filters = [c, r, *k]
             kernel.line(f"sum += {kernel.get(x, [n, channel, *places], 'ACC')} * {kernel.get(weight, filters, 'ACC')};")

@@ -164,7 +164,9 @@ def _definition(path: Path, beside: Path | None) -> Source:
     entries = {}
     for name, entry in raw["inputs"].items():
         if entry["shape"] is None and name not in scalars:
-            raise UserError(f"{path}: the number {quote(name)} has no value in its first workload")
+            if not re.search(rf"\b{re.escape(name)} is None\b", raw["reference"]):
+                raise UserError(f"{path}: the number {quote(name)} has no value in its first workload")
+            notes.append(f"`{name}` has no value in a workload: it is None, for which the source has a default")
         entries[name] = {"shape": entry["shape"], "dtype": entry["dtype"], "value": scalars.get(name)}
     derived = {name: axis["expression"] for name, axis in axes.items() if axis["type"] == "expr"}
     for expression in derived.values():

@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from operators.importing.graph import Node
-from operators.importing.kernels import Array, Kernel, Writer, axes, cast, fixed, kind, product, shared
+from operators.importing.kernels import Array, Kernel, Writer, as_text, axes, cast, kind, product, shared
 
 
 def _spread(shape: Sequence[str], along: Sequence[int], kept: Sequence[str], inner: Sequence[str]) -> list[str]:
@@ -208,8 +208,8 @@ def group_norm(
     """Norms over groups of channels and all that follows them."""
     outs = writer.results(node)
     shape = writer.shape(node, 0)
-    with writer.kernel(node) as kernel, kernel.parallel([shape[0], str(fixed(groups, "group_norm: groups"))]) as index:
-        each = shared(shape[1], fixed(groups, "group_norm: groups"))
+    with writer.kernel(node) as kernel, kernel.parallel([shape[0], as_text(groups)]) as index:
+        each = shared(shape[1], as_text(groups))
         sizes = [each, *shape[2:]]
         channel = "0" if index[1] == "0" else f"{index[1]} * {kernel.size(each)}"
 

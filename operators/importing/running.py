@@ -27,7 +27,7 @@ from operators.dtypes import ACCUMULATOR, DTYPES, DType
 from operators.errors import OperatorError
 from operators.importing.graph import TORCH_DTYPES
 from operators.importing.pointwise import COMPARISONS
-from operators.shared.errors import DIVISION_ULPS, EXP_ULPS, LOG_ULPS, ROOT_ULPS, SINE_ULPS
+from operators.shared.errors import DIVISION_ULPS, EXP_ULPS, LOG_ULPS, NORMAL_MIN, ROOT_ULPS, SINE_ULPS
 
 FEW_TERMS = 16
 """Sums of so many terms or fewer are off by all their roundings; of more, by the root of their number."""
@@ -42,7 +42,6 @@ EXACT = frozenset((
 LOCAL: Mapping[str, Callable[..., Any]] = {
     "exp": lambda y, x: (EXP_ULPS + x.abs()) * y.abs(), "exp2": lambda y, x: (EXP_ULPS + x.abs()) * y.abs(),
     "sigmoid": lambda y, x: (EXP_ULPS + DIVISION_ULPS + x.abs()) * y.abs(),
-    "silu": lambda y, x: (EXP_ULPS + DIVISION_ULPS + x.abs()) * y.abs(),
     "div": lambda y, *_: DIVISION_ULPS * y.abs(), "reciprocal": lambda y, x: DIVISION_ULPS * y.abs(),
     "sqrt": lambda y, x: ROOT_ULPS * y.abs(), "rsqrt": lambda y, x: ROOT_ULPS * y.abs(),
     "gelu": lambda y, x, *_: EXP_ULPS * x.abs(), "mish": lambda y, x: EXP_ULPS * (1 + x.abs()),
@@ -103,6 +102,8 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         element = dtype if isinstance(dtype, DType) else DTYPES[dtype]
         self.roundoff = DTYPES[ACCUMULATOR[element.name]].unit_roundoff
+        self.least = NORMAL_MIN[ACCUMULATOR[element.name]]
+        """A smaller result may be flushed to zero, or come of what was."""
         ratio = element.unit_roundoff / self.roundoff
         self.stored = ratio / 2 if ratio > 1 else 0.0
         """Error of storing a result, relative to it, in roundoffs over two."""
@@ -234,8 +235,9 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if error is None and over is not None and over.any():
                 error = torch.zeros(y.shape, dtype=torch.float64, device=y.device)
             if error is not None:
-                rounded = self.stored * y.double().abs() if y.is_floating_point() and not exact else 0.0
-                error = error + rounded
+                if y.is_floating_point() and not exact:
+                    size = y.double().abs()
+                    error = error + self.stored * size + torch.where(size < self.least, size / (2 * self.roundoff), 0.0)
                 self.keep(y, error if over is None else torch.where(over, LARGEST, error))
 
     def _moved(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor | None:
@@ -277,6 +279,8 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 ends[turn] = off
             largest = ends[0] if len(ends) == 1 else torch.maximum(ends[0], ends[1])
             error = largest if error is None else error + largest
+        if name == "mul" and error is not None and all(self.of(x) is not None for x in args):
+            error = error + 2 * self.roundoff * self.sized(args[0]) * self.sized(args[1])  # each may be all error
         del conditions
         if name in EXACT or not y.is_floating_point():
             return error

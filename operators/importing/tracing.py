@@ -48,6 +48,8 @@ MOST_WORK = 100_000_000
 """Operations at a hidden shape: plain loops take tenths of a second for them."""
 LARGE = 2.0**45
 """Factor by which inputs of a verdict are larger than those of the source at most."""
+MOST_DEGENERATE = 4
+"""The smallest hidden shapes at which zeros and large numbers are tried: there they make up whole rows."""
 MOST_TRIED = 16
 """Inputs that are tried one by one."""
 MOST_SMALL = 1 << 29
@@ -526,7 +528,7 @@ class Trials:
                 def reference(*given: torch.Tensor) -> dict[str, torch.Tensor]:
                     return evaluate(self.graph, dict(zip(names, given, strict=True)), env)
 
-                doubles = [v.double() if v.is_floating_point() else v for v in values.values()]
+                doubles = [varied(v.double()) if v.is_floating_point() else v for v in values.values()]
                 outputs, sizes = reference(*doubles), running(reference, "fp32")(*doubles)
         except Failed as error:
             self.made.notes.append(f"errors are measured: {str(error)[:160]}")
@@ -552,26 +554,45 @@ class Trials:
                 return scale
         raise Failed("its results do not depend on its inputs, so that every wrong kernel would pass: it is no task")
 
-    def fragile(self, dims: Mapping[str, int], change: Callable[[torch.Tensor], torch.Tensor]) -> set[str]:
-        """The inputs that may not be changed so, as results are not finite then."""
-        with foreign(REAL_S), torch.no_grad():
-            leaves, tensors, _ = real(self.problem, self.sizes(dims), 0)
-            values, env = self.made.values(leaves, tensors), self.made.environment(dims)
-            floating = [name for name, value in values.items() if value.is_floating_point()]
+    def fragile(
+        self, shapes: Sequence[Mapping[str, int]], changes: Sequence[Callable[[torch.Tensor], torch.Tensor]]
+    ) -> set[str]:
+        """The inputs that may not be changed so, as results are not finite then, at one of these shapes."""
+        found: set[str] = set()
+        for dims in shapes:
+            with foreign(REAL_S), torch.no_grad():
+                leaves, tensors, _ = real(self.problem, self.sizes(dims), 0)
+                values = {
+                    n: v.double() if v.is_floating_point() else v for n, v in self.made.values(leaves, tensors).items()
+                }
+                for change in changes:
+                    found |= self._fragile(values, self.made.environment(dims), change)
+        return found
 
-            def finite(names: Sequence[str]) -> bool:
-                drawn = {name: change(v.double()) if name in names else v for name, v in values.items()}
-                return all(bool(y.isfinite().all()) for y in evaluate(self.graph, drawn, env).values())
+    def _fragile(
+        self, values: Mapping[str, torch.Tensor], env: Mapping[str, int], change: Callable[[torch.Tensor], torch.Tensor]
+    ) -> set[str]:
+        floating = [name for name, value in values.items() if value.is_floating_point()]
 
-            if finite(floating) or not finite([]):
-                return set()
-            one_by_one = floating if len(floating) <= MOST_TRIED else []
-            return {name for name in one_by_one if not finite([name])} or set(floating)
+        def finite(names: Sequence[str]) -> bool:
+            drawn = {name: change(v) if name in names else v for name, v in values.items()}
+            return all(bool(y.isfinite().all()) for y in evaluate(self.graph, drawn, env).values())
+
+        if finite(floating) or not finite([]):
+            return set()
+        one_by_one = floating if len(floating) <= MOST_TRIED else []
+        return {name for name in one_by_one if not finite([name])} or set(floating)
 
     def work(self, dims: Mapping[str, int]) -> float:
         """Operations of a plain algorithm."""
         values, known = self.values(dims), dict[Any, Any]()
         return float(sum(int(at(count, values, known)) for count in self.made.flops))
+
+
+def varied(values: torch.Tensor) -> torch.Tensor:
+    """The values, drawn as operator.toml draws them where the source has one number everywhere."""
+    constant = values.numel() > 1 and values.min() == values.max()
+    return values + torch.rand_like(values) - 0.5 if constant else values
 
 
 def close(mine: torch.Tensor, theirs: torch.Tensor) -> bool:
@@ -616,7 +637,9 @@ def look(problem: Problem) -> dict[str, Any]:
         made.notes.append(
             f"the source's own inputs all give one result: numbers are drawn from normal(0, {scale:g}) here"
         )
-    drawn_otherwise(made, trials, [each for each in described if each["role"] == "in"], cpu or hidden[-1]["dims"])
+    smallest = sorted((shape["dims"] for shape in hidden), key=trials.elements)[:MOST_DEGENERATE]
+    shapes = [cpu or hidden[-1]["dims"], *smallest]
+    drawn_otherwise(made, trials, [each for each in described if each["role"] == "in"], shapes)
     return {
         "graph": made.graph,
         "derived": made.derived,
@@ -637,10 +660,17 @@ def look(problem: Problem) -> dict[str, Any]:
     }
 
 
-def drawn_otherwise(made: Recorded, trials: Trials, inputs: list[dict[str, Any]], dims: Mapping[str, int]) -> None:
-    """Keep zeros and large numbers from the inputs with which results are not finite where they are drawn."""
-    zeros = trials.fragile(dims, lambda x: x * (torch.rand(x.shape) < 0.8))
-    large = trials.fragile(dims, lambda x: x * LARGE)
+def drawn_otherwise(
+    made: Recorded, trials: Trials, inputs: list[dict[str, Any]], shapes: Sequence[Mapping[str, int]]
+) -> None:
+    """Keep zeros and large numbers from the inputs with which results are not finite where they are drawn.
+
+    Where an axis is short, whole rows of what a verdict draws may be zero.
+    """
+    zeros = trials.fragile(
+        shapes, [lambda x: x * (torch.rand(x.shape) < 0.8), lambda x: x * (torch.rand(x.shape) < 0.1)]
+    )
+    large = trials.fragile(shapes, [lambda x: x * LARGE])
     for each in inputs:
         if each["name"] in large:
             each["bounded"] = True

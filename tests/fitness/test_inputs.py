@@ -171,9 +171,10 @@ def test_structures_vary() -> None:
 
 
 def test_no_zeros_where_a_tensor_declares_none() -> None:
-    for family in ("structured", "specials", "mixture"):
-        for seed in range(20):
-            assert (values(family, law="uniform(0.25, 0.75)", specials=(), seed=seed) > 0).all()
+    for family in ("structured", "specials", "mixture", "integers"):
+        for law in ("uniform(0.25, 0.75)", "normal(0, 1)", "uniform(0, 3)"):
+            for seed in range(20):
+                assert (values(family, law=law, specials=(), seed=seed) != 0).all()
 
 
 @pytest.mark.parametrize("law", ["uniform(3, 4)", "uniform(-4, -3)", "integers(2, 9)", "uniform(-1, 1)"])

@@ -112,6 +112,21 @@ SAMPLES: dict[str, Callable[[], Any]] = {
         [R(3, 4, 11, 13)],
         {"n": 3, "h": 11, "w": 13},
     ),
+    "depthwise": lambda: (
+        M(lambda w, x: F.conv2d(x, w, padding=1, groups=x.shape[1])),
+        [R(5, 1, 3, 2), R(7, 5, 9, 8)],
+        {"n": 7, "c": 5},
+    ),
+    "groups_of_two": lambda: (
+        M(lambda w, x: F.conv1d(x.flatten(1, 2), w, stride=2, groups=x.shape[1])),
+        [R(5, 2, 3), R(7, 5, 2, 9)],
+        {"n": 7, "c": 5},
+    ),
+    "groups_of_two_transposed": lambda: (
+        M(lambda w, x: F.conv_transpose1d(x.flatten(1, 2), w.flatten(0, 1), stride=2, groups=x.shape[1])),
+        [R(5, 2, 4, 3), R(7, 5, 2, 9)],
+        {"n": 7, "c": 5},
+    ),
     "conv3": lambda: (M(lambda m, x: m(x), nn.Conv3d(4, 6, 3)), [R(3, 4, 5, 6, 7)], {"n": 3}),
     "convt1": lambda: (
         M(lambda m, x: m(x), nn.ConvTranspose1d(4, 6, 3, stride=2, padding=1, output_padding=1)),

@@ -28,7 +28,7 @@ from tests.choosing import some_slow
 from tests.importing.exporting import called, graph_of, write_folder
 from tests.importing.samples import SAMPLES, M, Sample, random_module, sample
 
-FAST = ("gelu_mm", "conv2", "groupnorm", "sort", "views", "index")
+FAST = ("gelu_mm", "conv2", "depthwise", "groups_of_two_transposed", "groupnorm", "sort", "views", "index")
 RAW: dict[str, Any] = {
     "dims": ["rows", "cols"],
     "scalars": [{"name": "eps", "dtype": "ACC"}],
@@ -212,7 +212,9 @@ def test_a_generated_kernel_is_judged_right_and_its_mutants_are_refused(name: st
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", some_slow(("gelu_mm", "layernorm", "convt2", "index2", "sort"), ("layernorm",)))
+@pytest.mark.parametrize(
+    "name", some_slow(("gelu_mm", "layernorm", "convt2", "depthwise", "index2", "sort"), ("layernorm",))
+)
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 def test_a_generated_cuda_kernel_is_right_emulated(name: str, dtype: str, tmp_path: Path) -> None:
     module, inputs, dims = sample(name)

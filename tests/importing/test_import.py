@@ -107,6 +107,35 @@ def test_inputs_that_all_give_one_result_are_spread_and_a_task_of_one_result_is_
         import_problem(f"{problem}:low", inputs=f"{problem}:make", out=tmp_path / "same")
 
 
+@pytest.mark.slow
+def test_inputs_hold_no_zeros_where_a_row_of_them_would_divide_zero_by_zero(tmp_path: Path) -> None:
+    """A fifth of the numbers may be zero in long rows, but a row of one is zero then."""
+    problem = tmp_path / "1_share.py"
+    problem.write_text(
+        "import torch\n\n\ndef share(x):\n    return x / x.abs().mean(1, keepdim=True)\n\n\n"
+        "def make(rows=6, columns=400):\n    return torch.rand(rows, columns)\n"
+    )
+    folder, lines = import_problem(f"{problem}:share", inputs=f"{problem}:make", out=tmp_path / "share")
+    (x,) = load(str(folder)).inputs
+    assert x.specials == () and x.distribution and x.distribution.a > 0
+    assert any("`x` holds no zeros" in line for line in lines)
+
+
+@pytest.mark.slow
+def test_errors_are_bounded_for_inputs_as_they_are_drawn_and_not_for_constants_of_the_source(tmp_path: Path) -> None:
+    """The mean of normalised numbers is all rounding error where weights are 1 and biases 0, as they are at first."""
+    problem = tmp_path / "1_Mean.py"
+    problem.write_text(
+        "import torch\n\n\nclass Model(torch.nn.Module):\n    def __init__(self, channels):\n"
+        "        super().__init__()\n        self.norm = torch.nn.GroupNorm(4, channels)\n\n"
+        "    def forward(self, x):\n        return self.norm(x).mean(dim=[1, 2])\n\n\n"
+        "channels = 32\n\n\ndef get_inputs():\n    return [torch.rand(16, channels, 64)]\n\n\n"
+        "def get_init_inputs():\n    return [channels]\n"
+    )
+    folder, lines = import_problem(str(problem), out=tmp_path / "mean")
+    assert load(str(folder)).tolerance.bound == "rounding" and not any("too wide" in line for line in lines)
+
+
 HOSTILE = {
     "open('/etc/passwd').read()": "PermissionError",
     "import os; os.listdir('/root')": "PermissionError",
@@ -161,6 +190,20 @@ def test_a_type_without_an_element_type_is_named(tmp_path: Path) -> None:
     (tmp_path / "definition.json").write_text(json.dumps(raw))
     with pytest.raises(UserError, match="float8_e4m3fn"):
         read(str(tmp_path))
+
+
+def test_a_number_without_a_value_is_none_where_the_source_has_a_default_for_that(tmp_path: Path) -> None:
+    raw = json.loads((DATA / "product.json").read_text())
+    raw["inputs"]["scale"] = {"shape": None, "dtype": "float32"}
+    place = tmp_path / "definition.json"
+    place.write_text(json.dumps(raw))
+    with pytest.raises(UserError, match="`scale` has no value"):
+        read(str(place))
+    raw["reference"] += "\n# scale = 1.0 if scale is None else scale\n"
+    place.write_text(json.dumps(raw))
+    found = read(str(place))
+    assert found.request["inputs"]["scale"]["value"] is None
+    assert any("`scale` has no value" in note and "default" in note for note in found.notes)
 
 
 def test_names_and_operator_folders_are_left_as_they_are() -> None:

@@ -73,6 +73,22 @@ def test_a_product_has_the_magnitude_of_its_products() -> None:
     torch.testing.assert_close(running(torch.mm)(a, b), a.abs() @ b.abs())
 
 
+def test_what_underflows_may_be_lost_with_what_is_made_of_it() -> None:
+    """1 / (1 + exp(88.5)) is below the least normal number of fp32, 88.5 times of it is not."""
+    x = torch.tensor([-88.5, -60.0], dtype=torch.float64)
+    y, sizes = x * torch.sigmoid(x), running(lambda x: x * torch.sigmoid(x))(x)
+    lost, kept = (2 * 2.0**-24 * sizes / y.abs()).tolist()
+    assert lost >= 1 and kept < 1e-3
+    torch.testing.assert_close(running(torch.nn.functional.silu)(x), sizes)
+
+
+def test_a_product_of_two_numbers_that_are_all_error_is_one_too() -> None:
+    """(1 + 1e9 - 1e9 - 1)^2 is 0, and the square of what fp32 lost."""
+    lost = 64.0  # half of the last bit of 1e9
+    y = running(lambda x: (x + 1e9 - 1e9 - 1) * (x + 1e9 - 1e9 - 1))(torch.ones(2, dtype=torch.float64))
+    assert 2 * 2.0**-24 * float(y.min()) >= (lost / 2) ** 2
+
+
 def test_what_moves_values_has_no_errors() -> None:
     x = torch.randn(4, 6, dtype=torch.float64)
     moved = running(lambda x: torch.cat([x.t().reshape(4, 6), torch.relu(x)], 1).flip(0).sort(1)[0])(x)

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from operators.definition.forms import fill_in, hidden
+from operators.definition.forms import fill_in, hidden, tensors_bytes
 from operators.definition.reading import read_operator
 from operators.errors import OperatorError
+from operators.expression import parse
 
 OWN = """
 name = "mine"
@@ -22,6 +23,12 @@ cost = { flops = "n", min_flops = "n" }
 set = "cpu"
 dims = { n = 7 }
 """
+
+
+def test_the_bytes_of_many_tensors_of_few_shapes_fit_a_formula() -> None:
+    weight, bias = {"shape": ["width", "width"]}, {"shape": ["width"], "role": "inout"}
+    text = tensors_bytes([weight, bias] * 40)
+    assert parse(text, ("width", "sizeof_T")).evaluate({"width": 3, "sizeof_T": 4}) == 40 * 4 * (9 + 2 * 3)
 
 
 def test_tables_are_joined_key_by_key_and_workloads_set_by_set(tmp_path: Path) -> None:
