@@ -13,8 +13,8 @@ WITH final AS MATERIALIZED (
     WHERE request_id IS NULL
     QUALIFY row_number() OVER (PARTITION BY task, kernel_id ORDER BY created_at DESC, rowid DESC) = 1
 ),
--- Of each kernel by itself; NULL is easier to skip than a duplicate that is its own original. What no request asked for
--- is in `final`, so that it need not be told from the rest here: to read request_id takes half as long as all else.
+-- Of each kernel by itself. What no request asked for is in `final`, so that it need not be told from the rest here: to
+-- read request_id takes half as long as all else.
 own AS NOT MATERIALIZED (
     SELECT * EXCLUDE (request_id)
     FROM evaluations ANTI JOIN final USING (task, kernel_id)
@@ -22,7 +22,8 @@ own AS NOT MATERIALIZED (
     UNION ALL
     FROM final
 ),
--- A duplicate is judged by what is known of its original now, not by what was known when it was found.
+-- A duplicate is judged by what is known of its original now, not by what was known when it was found. By coalesce its
+-- original is known never to be NULL: who asks for no duplicates has nothing of theirs read.
 judged AS NOT MATERIALIZED (
     SELECT
         task, kernel_id, coalesce(inherited, status) AS status, level, log_speedup, log_speedup_se, cell,

@@ -123,6 +123,18 @@ def test_shares_of_requests_add_up_and_costs_end_where_the_models_table_does(fol
     assert [table.caption for table in shown(folder, "/models").tables] == ["Models", "What they gained"]
 
 
+def test_a_run_that_cannot_be_read_is_listed_with_why(tmp_path: Path) -> None:
+    folder = stored(tmp_path / "one")
+    (tmp_path / "two").mkdir()
+    (tmp_path / "two" / "evo.duckdb").write_bytes(b"no database")
+    (table,) = shown(folder, "/runs").tables
+    torn, right = sorted(table.values(""), key=lambda row: row["run"], reverse=True)
+    assert (torn["state"], torn["n"]) == ("unreadable", None) and "two" in torn["reason"]
+    assert right["n"] == 1
+    assert ">all<" not in page(folder, tmp_path, "/runs"), "no run is chosen, which is not all of them"
+    assert "1 worker judged" in page(folder, tmp_path, "/use")
+
+
 def test_all_runs_and_two_side_by_side(folder: Path) -> None:
     (table,) = shown(folder, "/runs").tables
     assert {row["run"] for row in table.values("")} == {"one", "two"}
