@@ -13,7 +13,7 @@ from evo.report.ui.pages import Missing, page
 from evo.store import Store
 from fitness.words import ratio
 from tests.evo.pages import Page
-from tests.evo.test_run_report import HOSTILE
+from tests.evo.test_comparison_report import HOSTILE
 from tests.store.rows import START_S, TASK, event, joined
 from tests.store.story import stored, story, tables
 
