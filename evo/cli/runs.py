@@ -234,7 +234,7 @@ def ui(
 
     check_drawing()
     folder = find_run(runs, run)
-    makers = Maker(folder, runs), Maker(folder, runs)
+    makers = [Maker(folder, folder.absolute().parent) for _ in range(2)]
     watched = Watched(folder, *makers)
     try:
         with server(watched, host, port) as serving:

@@ -25,6 +25,11 @@ def count(value: float) -> str:
     return f"{value:,.0f}"
 
 
+def counted(number: int, what: str) -> str:
+    """Return a number of things with their name: `1 worker`, `12,345 workers`."""
+    return f"{count(number)} {what}{'s' * (number != 1)}"
+
+
 def share(value: float) -> str:
     """Return a share: `75 %`."""
     return f"{100 * value:.0f} %"

@@ -193,6 +193,8 @@ class Form:
     action: str
     fields: Sequence[tuple[str, str, Sequence[str] | None]]
     """Name, value, and what there is to choose from; None: any text."""
+    blank: str = "all"
+    """The word for no choice."""
 
 
 Block = Words | Table | Figures | Interactive | Listing | Fold | Findings | Links | Form

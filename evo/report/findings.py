@@ -7,7 +7,7 @@ from itertools import groupby, pairwise
 from shlex import quote
 
 from evo.api import Ancestor
-from evo.report.amounts import count, duration, usd
+from evo.report.amounts import counted, duration, usd
 from evo.report.document import Findings, TaskFinding
 from evo.report.run_data import Descent, Material, Row
 from evo.report.run_kernels import anchor
@@ -65,15 +65,24 @@ def _brief(t: TaskSummary) -> str:
 def _found(t: TaskSummary) -> str:
     if t.kernel_id is None or t.speedup is None or t.speedup_low is None or t.speedup_high is None:
         return f"{t.state}: {t.why}" if t.why else t.state
+    if _is_naive(t):
+        return "Nothing faster than the naive kernel."
     measured = speedup(t.speedup, t.speedup_low, t.speedup_high)
     sure = "" if t.confirmed else f", of which {ratio(t.best_speedup)} is certain"
     return f"Measured as {measured}{sure}."
 
 
+def _is_naive(t: TaskSummary) -> bool:
+    """Whether the best kernel is the naive one, which is beside itself without error."""
+    return t.speedup == t.speedup_low == t.speedup_high == 1.0
+
+
 def _library(t: TaskSummary) -> str:
     if t.against_library is None:
-        return f"not timed: {t.library_problem}" if t.library_problem else ""
-    which = f"{t.library or 'the library'} ({t.library_kinds or 'one call of the vendor'})"
+        later = "" if t.confirmed or t.kernel_id is None or _is_naive(t) else "timed once the kernel is confirmed"
+        return f"not timed: {t.library_problem}" if t.library_problem else later
+    which, kinds = t.library or "the library", t.library_kinds or "one call of the vendor"
+    which = which if kinds in which else f"{which} ({kinds})"
     bounds = interval(t.against_library_low, t.against_library_high)
     return f"{ratio(t.against_library)} (95 %: {bounds}) of {time_us(t.library_us)} by {which}"
 
@@ -96,7 +105,7 @@ def _change(path: Sequence[Ancestor]) -> str:
 def _trust(t: TaskSummary, noise: Row | None) -> Iterator[str]:
     if t.confirmed:
         yield "Confirmed in fresh processes on inputs of its own."
-    elif t.kernel_id:
+    elif t.kernel_id and not _is_naive(t):
         yield "Not confirmed: it may be lucky, or wrong."
     if t.flagged:
         yield f"Flagged, look at its code: it {t.flagged}."
@@ -104,10 +113,9 @@ def _trust(t: TaskSummary, noise: Row | None) -> Iterator[str]:
         beside = (
             f"; naive beside itself: {interval(noise['self_low'], noise['self_high'])}" if noise["self_low"] else ""
         )
-        yield (
-            f"Half of {noise['timings']} timings here tell a difference of {ratio(noise['told_from'])} or more, "
-            f"{noise['unresolved']} leave 22 % open{beside}."
-        )
+        some = f"Half of {noise['timings']} timings here tell" if noise["timings"] > 1 else "The one timing here tells"
+        unsure = f"; {noise['unresolved']} cannot tell 22 %" if noise["unresolved"] else ""
+        yield f"{some} a difference of {ratio(noise['told_from'])} or more{unsure}{beside}."
 
 
 def _way(path: Sequence[Ancestor]) -> str:
@@ -121,7 +129,7 @@ def _way(path: Sequence[Ancestor]) -> str:
 
 
 def _price(t: TaskSummary, used: Row) -> str:
-    spent = [f"{count(t.candidates)} kernels tried"]
+    spent = [f"{counted(t.candidates, 'kernel')} tried"]
     spent += [f"{duration(used['evaluator_s'])} of evaluators"] if used["evaluator_s"] else []
     spent += [usd(used["cost_usd"])] if used["cost_usd"] else []
     return ", ".join(spent)

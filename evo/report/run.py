@@ -14,7 +14,7 @@ from evo.charts.drawing import check_drawing
 from evo.charts.figures import map_figure, progress_figure
 from evo.charts.picture import individuals_picture
 from evo.charts.roofline import MARKS, rooflines
-from evo.report.amounts import amount, count, dollars, seconds, share
+from evo.report.amounts import amount, count, counted, dollars, seconds, share
 from evo.report.document import (
     KERNEL,
     Block,
@@ -51,8 +51,9 @@ def told(seen: Material) -> str:
     if not seen.tasks:
         return "Nothing was asked for yet."
     kernels, use = sum(row["kernels"] or 0 for row in seen.rows("report.standings")), seen.rows("health.use")[0]
+    judged = f"{counted(kernels, 'kernel')} {'was' if kernels == 1 else 'were'} judged"
     return (
-        f"{many_line(seen.tasks)}. {kernels:,} kernels were judged by strategy {seen.config.get('strategy', '?')} in "
+        f"{many_line(seen.tasks)}. {judged} by strategy {seen.config.get('strategy', '?')} in "
         f"{used(spent(use), limits(use))}."
     )
 

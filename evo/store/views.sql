@@ -7,39 +7,40 @@ WHERE is_new;
 COMMENT ON VIEW individuals IS 'Per task and kernel how it first came to be: the first request that proposed it. parent_id: the principal parent, a kernel of source_task where that is not NULL. author: who gave it, if it came from outside. island: where a parent has another one, it migrated or was drawn from abroad.';
 
 CREATE VIEW verdicts AS
-WITH final AS NOT MATERIALIZED (
-    SELECT * EXCLUDE (request_id), NULL::VARCHAR AS original
+WITH final AS MATERIALIZED (
+    SELECT * EXCLUDE (request_id)
     FROM evaluations
     WHERE request_id IS NULL
     QUALIFY row_number() OVER (PARTITION BY task, kernel_id ORDER BY created_at DESC, rowid DESC) = 1
 ),
--- Of each kernel by itself; NULL is easier to skip than a duplicate that is its own original. What no request asked for
--- is in `final`, so that it need not be told from the rest here: to read request_id takes half as long as all else.
+-- Of each kernel by itself. What no request asked for is in `final`, so that it need not be told from the rest here: to
+-- read request_id takes half as long as all else.
 own AS NOT MATERIALIZED (
-    SELECT * EXCLUDE (request_id), nullif(duplicate_of, kernel_id) AS original
+    SELECT * EXCLUDE (request_id)
     FROM evaluations ANTI JOIN final USING (task, kernel_id)
     WHERE is_verdict
     UNION ALL
     FROM final
 ),
--- A duplicate is judged by what is known of its original now, not by what was known when it was found.
+-- A duplicate is judged by what is known of its original now, not by what was known when it was found. By coalesce its
+-- original is known never to be NULL: who asks for no duplicates has nothing of theirs read.
 judged AS NOT MATERIALIZED (
     SELECT
-        task, kernel_id, coalesce(inherited, status) AS status, level, log_speedup, log_speedup_se, cell, original,
-        message, evaluation_id, created_at, facts_json, worker
+        task, kernel_id, coalesce(inherited, status) AS status, level, log_speedup, log_speedup_se, cell,
+        NULL::VARCHAR AS original, message, evaluation_id, created_at, facts_json, worker
     FROM own
-    WHERE original IS NULL
+    WHERE duplicate_of IS NULL OR duplicate_of = kernel_id
     UNION ALL
     SELECT
         copy.task, copy.kernel_id, coalesce(found.inherited, found.status, copy.inherited),
         coalesce(found.level, copy.level),
         CASE WHEN found.kernel_id IS NULL THEN copy.log_speedup ELSE found.log_speedup END,
         CASE WHEN found.kernel_id IS NULL THEN copy.log_speedup_se ELSE found.log_speedup_se END,
-        coalesce(found.cell, copy.cell), copy.original, coalesce(found.message, copy.message),
+        coalesce(found.cell, copy.cell), coalesce(copy.duplicate_of, ''), coalesce(found.message, copy.message),
         coalesce(found.evaluation_id, copy.evaluation_id), coalesce(found.created_at, copy.created_at),
         coalesce(found.facts_json, copy.facts_json), coalesce(found.worker, copy.worker)
-    FROM (FROM own WHERE original IS NOT NULL) AS copy
-    LEFT JOIN own AS found ON found.task = copy.task AND found.kernel_id = copy.original
+    FROM (FROM own WHERE duplicate_of <> kernel_id) AS copy
+    LEFT JOIN own AS found ON found.task = copy.task AND found.kernel_id = copy.duplicate_of
 ),
 -- All of the last fit of each task; NULL where a verdict is newer.
 fitted AS NOT MATERIALIZED (
@@ -68,7 +69,9 @@ SELECT
         CASE level WHEN 'confirmed' THEN log_speedup ELSE log_speedup - 1.96 * coalesce(log_speedup_se, 0) END
     END AS stands_at,
     nullif(cell, '') AS cell, original AS duplicate_of, message, evaluation_id, created_at AS judged_at,
-    nullif(array_to_string(TRY_CAST(facts_json->'flagged' AS VARCHAR[]), ', '), '') AS flagged,
+    CASE WHEN contains(facts_json, '"flagged"') THEN
+        nullif(array_to_string(TRY_CAST(facts_json->'flagged' AS VARCHAR[]), ', '), '')
+    END AS flagged,
     worker
 FROM told;
 COMMENT ON VIEW verdicts IS 'Per task and kernel the verdict that counts: the most severe level (confirmed, full, screen), of those the latest; a duplicate has its original''s. log_speedup: of one that is not confirmed as the last fit has it (see the table fits), if it was judged before. stands_at: the log speedup that the kernel certainly has, by which it leads. flagged: what is legal and suspicious about the kernel.';
@@ -171,21 +174,27 @@ QUALIFY row_number() OVER (
 COMMENT ON VIEW elites IS 'Per task and cell of the behaviour space the correct kernel that stands highest, and how it was made.';
 
 CREATE VIEW best AS
-WITH standing AS NOT MATERIALIZED (
-    SELECT * FROM verdicts WHERE status = 'correct'
+WITH own AS NOT MATERIALIZED (
+    SELECT * FROM verdicts WHERE status = 'correct' AND duplicate_of IS NULL
 ),
--- The leader stands there or above. Nearly all duplicates stand where their originals do: without them this is known in
--- half the time, and few kernels are left to compare.
-passed AS NOT MATERIALIZED (
-    SELECT task, max(stands_at) AS stands_at FROM standing WHERE duplicate_of IS NULL GROUP BY task
+-- A duplicate stands where its original does, and behind it. Only those whose original has no verdict, as a draft that
+-- was not handed in, may lead: to know these first takes half the time of judging all duplicates.
+orphans AS MATERIALIZED (
+    SELECT copy.task, copy.kernel_id
+    FROM evaluations AS copy
+    ANTI JOIN (FROM evaluations WHERE is_verdict) AS e ON e.task = copy.task AND e.kernel_id = copy.duplicate_of
+    WHERE copy.is_verdict AND copy.duplicate_of <> copy.kernel_id AND copy.inherited = 'correct'
+),
+standing AS NOT MATERIALIZED (
+    SELECT own.* FROM own JOIN (SELECT task, max(stands_at) AS stands_at FROM own GROUP BY task) USING (task, stands_at)
+    UNION ALL
+    SELECT * FROM verdicts SEMI JOIN orphans USING (task, kernel_id) WHERE status = 'correct' AND duplicate_of IS NOT NULL
 )
 SELECT
     v.task, v.kernel_id, v.level, v.speedup, v.speedup_low, v.speedup_high, v.log_speedup, v.log_speedup_se, v.cell,
     i.mutator, i.model, i.description, i.parents, i.request_id, v.evaluation_id, i.created_at, v.stands_at, v.flagged
 FROM standing AS v
-LEFT JOIN passed USING (task)
 LEFT JOIN individuals AS i USING (task, kernel_id)
-WHERE v.stands_at >= coalesce(passed.stands_at, v.stands_at)
 QUALIFY row_number() OVER (
     PARTITION BY v.task ORDER BY v.stands_at DESC, v.duplicate_of IS NOT NULL, i.created_at, v.kernel_id
 ) = 1;
@@ -251,6 +260,10 @@ CREATE VIEW offspring AS
 WITH spent AS (
     SELECT request_id, sum(cost_usd) AS cost_usd FROM llm_calls GROUP BY request_id
 ),
+-- Each proposal asks for the verdicts of its child and of its parents: once for all.
+judged AS MATERIALIZED (
+    SELECT task, kernel_id, status, log_speedup, log_speedup_se, duplicate_of FROM verdicts
+),
 -- Speedups of other tasks are over other kernels: what comes from there is compared with parents of its own task alone.
 compared AS NOT MATERIALIZED (
     SELECT *, CASE WHEN source_task IS NULL THEN parents ELSE parents[2:] END AS own_parents FROM proposals
@@ -261,7 +274,7 @@ others AS (
         p.request_id, bool_or(v.status = 'correct') AS correct, max(v.log_speedup) FILTER (v.status = 'correct') AS log_speedup,
         arg_max(v.log_speedup_se, v.log_speedup) FILTER (v.status = 'correct') AS se
     FROM (SELECT task, request_id, unnest(own_parents[2:]) AS kernel_id FROM compared WHERE is_new AND len(own_parents) > 1) AS p
-    JOIN verdicts AS v USING (task, kernel_id)
+    JOIN judged AS v USING (task, kernel_id)
     GROUP BY p.request_id
 )
 SELECT
@@ -283,8 +296,8 @@ SELECT
     coalesce(child.status = 'correct' AND (gain > 1.96 * gain_se OR parent_status <> 'correct'), false) AS improved,
     p.seconds AS propose_s, p.evaluate_s, spent.cost_usd, p.source_task
 FROM compared AS p
-LEFT JOIN verdicts AS child ON p.is_new AND child.task = p.task AND child.kernel_id = p.kernel_id
-LEFT JOIN verdicts AS parent ON p.is_new AND parent.task = p.task AND parent.kernel_id = p.own_parents[1]
+LEFT JOIN judged AS child ON p.is_new AND child.task = p.task AND child.kernel_id = p.kernel_id
+LEFT JOIN judged AS parent ON p.is_new AND parent.task = p.task AND parent.kernel_id = p.own_parents[1]
 LEFT JOIN others USING (request_id)
 LEFT JOIN spent USING (request_id)
 WHERE p.kind NOT IN ('say', 'profile');

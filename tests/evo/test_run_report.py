@@ -28,7 +28,7 @@ from tests.evo.pages import Page
 from tests.evo.test_cli import evo
 from tests.evo.test_comparison_report import HOSTILE, same
 from tests.mutators.llm_server import Reply
-from tests.store.rows import event, run
+from tests.store.rows import History, event, run
 from tests.store.story import stored
 
 SECTIONS = (
@@ -131,6 +131,15 @@ def test_hostile_words_are_text_and_nothing_is_asked_of_a_network(reported: Repo
     for name in ("href", "src"):
         assert all(str(found[name]).startswith("#") for _, found in reported.page.elements if name in found)
     assert reported.text.count("Content-Security-Policy") == 1 and engine_version() in reported.text
+
+
+def test_where_naive_leads_it_is_said_that_nothing_is_faster(tmp_path: Path) -> None:
+    told = History().propose(0, "ancestor", "", "K0")
+    told.evaluate(0, "K0", "screen", "correct", log_speedup=0.0, log_speedup_se=0.0)
+    folder = stored(tmp_path / "naive", told, config_json='{"strategy": "islands"}')
+    said = write_report(folder, tmp_path / "naive.html").read_text(encoding="utf-8")
+    assert "Nothing faster than the naive kernel." in said and "1 kernel tried" in said and "1 kernel was" in said
+    assert "it may be lucky" not in said and "Measured as" not in said
 
 
 @pytest.mark.slow

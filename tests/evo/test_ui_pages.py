@@ -13,7 +13,7 @@ from evo.report.ui.pages import Missing, page
 from evo.store import Store
 from fitness.words import ratio
 from tests.evo.pages import Page
-from tests.evo.test_run_report import HOSTILE
+from tests.evo.test_comparison_report import HOSTILE
 from tests.store.rows import START_S, TASK, event, joined
 from tests.store.story import stored, story, tables
 
@@ -121,6 +121,18 @@ def test_shares_of_requests_add_up_and_costs_end_where_the_models_table_does(fol
     ends = {row["model"]: row["cost_usd"] for row in run.rows("ui.spending", most=2)}
     assert ends == {row["model"]: row["cost_usd"] for row in run.rows("report.costs")}
     assert [table.caption for table in shown(folder, "/models").tables] == ["Models", "What they gained"]
+
+
+def test_a_run_that_cannot_be_read_is_listed_with_why(tmp_path: Path) -> None:
+    folder = stored(tmp_path / "one")
+    (tmp_path / "two").mkdir()
+    (tmp_path / "two" / "evo.duckdb").write_bytes(b"no database")
+    (table,) = shown(folder, "/runs").tables
+    torn, right = sorted(table.values(""), key=lambda row: row["run"], reverse=True)
+    assert (torn["state"], torn["n"]) == ("unreadable", None) and "two" in torn["reason"]
+    assert right["n"] == 1
+    assert ">all<" not in page(folder, tmp_path, "/runs"), "no run is chosen, which is not all of them"
+    assert "1 worker judged" in page(folder, tmp_path, "/use")
 
 
 def test_all_runs_and_two_side_by_side(folder: Path) -> None:

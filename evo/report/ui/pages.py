@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 from evo.api import Run
 from evo.charts.figures import lines_figure
 from evo.folders import DATABASE
-from evo.report.amounts import count, dollars, seconds
+from evo.report.amounts import count, counted, dollars, seconds
 from evo.report.document import (
     Block,
     Document,
@@ -156,7 +156,7 @@ def _kernels(run: Run, runs: Path, asked: PageAddress) -> Document:
         if 0 < to <= last
     ]
     blocks: list[Block] = [Form("/kernels", [*fields, ("sort", sort, SORTS)])]
-    blocks.append(_table(f"{count(total)} kernels, page {place} of {last}", columns, rows, "None fits."))
+    blocks.append(_table(f"{counted(total, 'kernel')}, page {place} of {last}", columns, rows, "None fits."))
     blocks += [Links(links)] if links else []
     told = "Every kernel that was proposed. A text is looked for in sources, changes, mutators, models and ids."
     return _document(run, "Kernels", told, [Section("List", blocks, "list")])
@@ -205,7 +205,10 @@ def _use(run: Run, runs: Path, asked: PageAddress) -> Document:
         blocks.append(figure)
     blocks.append(_table("Workers", columns, workers, "Nothing was judged yet."))
     return _document(
-        run, "Use of devices", f"{len(workers)} workers judged kernels.", [Section("Over time", blocks, "use")]
+        run,
+        "Use of devices",
+        f"{counted(len(workers), 'worker')} judged kernels.",
+        [Section("Over time", blocks, "use")],
     )
 
 
@@ -271,17 +274,21 @@ def _runs(run: Run, runs: Path, asked: PageAddress) -> Document:
         text("began", "began"), text("goes on with", "goes_on_with", code=True),
     ]  # fmt: skip
     rows = [
-        row | {"n": len(row.get("tasks", ())), "spent": used(row["used"], row["budget"]) if "used" in row else ""}
+        row
+        | {
+            "n": len(row["tasks"]) if "tasks" in row else None,
+            "spent": used(row["used"], row["budget"]) if "used" in row else "",
+        }
         for row in reversed(runs_in(runs))
     ]
-    choose = Form("/runs", [("a", a, ["", *names]), ("b", b, ["", *names])])
+    choose = Form("/runs", [("a", a, ["", *names]), ("b", b, ["", *names])], blank="none")
     sections.append(
         Section("All runs", [choose, _table(f"Runs in {runs}", columns, rows, f"None is in {runs}.")], "runs")
     )
     return _document(
         run,
         "Runs",
-        f"{len(names)} runs in {runs}; choose two to see them side by side; evo ui RUN opens one.",
+        f"{counted(len(names), 'run')} in {runs}; choose two to see them side by side; evo ui RUN opens one.",
         sections,
     )
 
