@@ -317,6 +317,8 @@ import warnings
 
 import torch
 
+from .torch_op import is_direct
+
 JUDGED = (
 {judged})
 """Shapes of {tensors}: calls of other shapes stay with the function."""
@@ -335,7 +337,7 @@ def put(evo_function):
         text = inspect.getsource(plain)
         if hashlib.sha256(text[text.index("def {name}") :].strip().encode()).hexdigest() != SOURCE:
             raise ValueError("the function is another by now")
-        from . import {operator} as evo_kernel
+        from . import {operator} as evo_operator
     except Exception as error:
         warnings.warn(f"{name}: its kernel is not used: {{error}}", RuntimeWarning, stacklevel=2)
         return evo_function
@@ -345,6 +347,7 @@ def put(evo_function):
     def {name}({signature}):
         if evo_serves({given}) and {conditions} and not evo_broken:
             try:
+                evo_kernel = evo_operator if torch.compiler.is_compiling() else evo_operator.run
                 {outputs} = evo_kernel({passed})
                 if COUNTING:
                     COUNTS["kernel"] += 1
@@ -362,12 +365,13 @@ def put(evo_function):
 
 
 def evo_serves({given}):
-    """Whether the kernel was judged for such tensors: it has no gradients, and takes what is dense."""
+    """Whether the kernel was judged for such tensors: it has no derivatives, and takes what is dense."""
     return (
         {serves}
         and ({shapes},) in JUDGED
         and not (torch.is_grad_enabled() and ({gradients}))
         and not torch.is_autocast_enabled("{device}")
+        and (torch.compiler.is_compiling() or is_direct())
 {same}    )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from evo.packaging.runtime.loading import ALIGNMENT, TORCH_TYPES, CallError, PackagedKernel
+from evo.packaging.runtime.loading import ALIGNMENT, TORCH_TYPES, CallError, LayoutError, PackagedKernel
 
 KEYS = {"cpu": "CPU", "cuda": "CUDA"}
 """By target, where torch dispatches to."""
@@ -42,7 +42,7 @@ class TorchOp:
         self._dims = [dim for dim in (*operator.dims, *operator.data_dims) if dim not in told]
         """Dims that a caller has to say."""
         torch.library.define(self.name, self._schema())
-        torch.library.impl(self.name, KEYS[data["target"]])(self._run)
+        torch.library.impl(self.name, KEYS[data["target"]])(self.run)
         torch.library.register_fake(self.name, self._fake)
         if not self._changed:  # torch differentiates nothing that is changed in place
             torch.library.register_autograd(self.name, self._gradient, setup_context=self._keep)
@@ -64,7 +64,23 @@ class TorchOp:
             or (torch.is_grad_enabled() and any([tensor.requires_grad for tensor in inputs]))
         ):
             return self._op(*inputs, **dims)
-        return self._run(*inputs, **dims)
+        return self.run(*inputs, **dims)
+
+    def run(self, *inputs: torch.Tensor, **dims: int) -> Any:
+        """Call the kernel, past torch: for plain tensors without gradients where `is_direct`."""
+        try:
+            found = self._kernel(*inputs, **dims)
+        except LayoutError:
+            ready = [
+                tensor if name in self._changed else _ready(tensor)
+                for name, tensor in zip(self._kernel.inputs, inputs, strict=True)
+            ]
+            found = self._kernel(*ready, **dims)
+        if not self._changed:
+            return found
+        outs = found if isinstance(found, tuple) else (found,)
+        named = zip(self._kernel.outputs, outs, strict=True)
+        return _returned(tuple(each for name, each in named if name not in self._changed))
 
     def register_backward(self, backward: Callable[..., Any]) -> None:
         """Give it a backward: `backward(inputs, outputs, gradients)` returns a gradient, or None, for each input.
@@ -81,18 +97,6 @@ class TorchOp:
         outputs = ["Tensor"] * len(self._made)
         result = outputs[0] if len(outputs) == 1 else f"({', '.join(outputs)})"
         return f"({', '.join([*inputs, *dims])}) -> {result}"
-
-    def _run(self, *inputs: torch.Tensor, **dims: int) -> Any:
-        if not self._changed:
-            return self._kernel(*map(_ready, inputs), **dims)
-        ready = [
-            tensor if name in self._changed else _ready(tensor)
-            for name, tensor in zip(self._kernel.inputs, inputs, strict=True)
-        ]
-        found = self._kernel(*ready, **dims)
-        outs = found if isinstance(found, tuple) else (found,)
-        named = zip(self._kernel.outputs, outs, strict=True)
-        return _returned(tuple(each for name, each in named if name not in self._changed))
 
     def _fake(self, *inputs: torch.Tensor, **dims: int) -> Any:
         # Sizes that torch.compile would keep symbolic are fixed here: a program is compiled for each set of them.
