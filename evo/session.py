@@ -51,8 +51,6 @@ OWN_CLUSTER = "local"
 """Value of `Session.ray` where a Ray cluster is started for the search alone, on this machine."""
 FRUITLESS = 3
 """Clusters lost in a row, before the search got on, from which the machine is said to let none live."""
-PATIENT_S = 600.0
-"""Limit of a run's time from which rivals are compiled, which takes a task up to a minute, once on a machine."""
 BUILD_FOLDER = "build"
 """Folder of what is compiled during a session, and of its workers' locks; there only meanwhile."""
 DEFINITIONS = "definitions"
@@ -251,8 +249,7 @@ def _safe(folder: Path, cure: str = "") -> str:
 def run_context(config: RunConfig, folder: Path) -> RunContext:
     """The facts that evaluation workers need of a run whose compiled kernels are kept in `folder`."""
     operators = tuple((operator.name, str(operator.folder)) for operator, _ in config.tasks())
-    patient = config.budget.get("wall_s", PATIENT_S) >= PATIENT_S
-    return RunContext(tuple(dict(operators).items()), config.workload_set, str(folder.resolve()), patient)
+    return RunContext(tuple(dict(operators).items()), config.workload_set, str(folder.resolve()))
 
 
 class Backend(Protocol):
@@ -378,7 +375,8 @@ def _reason_stored(store: Journal) -> Iterator[None]:
         yield
     except BaseException as error:
         said = " ".join(str(error).split())
-        reason = said if isinstance(error, UserError) else f"{type(error).__name__}{f': {said}' if said else ''}"
+        told = isinstance(error, UserError) or (said and isinstance(error, asyncio.CancelledError))
+        reason = said if told else f"{type(error).__name__}{f': {said}' if said else ''}"
         with suppress(UserError, OSError):  # a store that fails has its own words for it
             store.commit(rows.event_rows(rows.FAILED, {"reason": reason}, at=time.time())).result()
         raise

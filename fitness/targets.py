@@ -148,26 +148,21 @@ def fitness(
     workload_set: str,
     folder: Path,
     shared: Path | None = None,
-    patient: bool = True,
 ) -> Fitness:
     """The fitness stage of one task on this machine.
 
     `folder` keeps what is compiled of the operators as they are defined there, for all instances of a run. `shared` is
     one folder for runs that work side by side, by which they agree on a timing's cores and a GPU's memory: `folder`,
-    where there is one run. Who is not `patient` goes without rivals that have to be compiled first.
+    where there is one run.
     """
-    made: CudaFitness | CpuFitness
     if task.target == "cuda":
         from fitness.cuda.target import CudaFitness
 
-        made = CudaFitness(operator, task, workload_set=workload_set, folder=folder, shared=shared)
-    else:
-        check_target(task.target)
-        from fitness.cpu.target import CpuFitness
+        return CudaFitness(operator, task, workload_set=workload_set, folder=folder, shared=shared)
+    check_target(task.target)
+    from fitness.cpu.target import CpuFitness
 
-        made = CpuFitness(operator, task, workload_set=workload_set, folder=folder, shared=shared)
-    made.bench.library.patient = patient
-    return made
+    return CpuFitness(operator, task, workload_set=workload_set, folder=folder, shared=shared)
 
 
 def builder(
@@ -177,14 +172,13 @@ def builder(
     workload_set: str,
     folder: Path,
     shared: Path | None = None,
-    patient: bool = True,
 ) -> Builder:
     """The fitness stage as far as a kernel's build goes: it takes no memory of a GPU."""
     if task.target == "cuda":
         from fitness.cuda.target import CudaBuilder
 
         return CudaBuilder(operator, task, workload_set=workload_set, folder=folder, shared=shared)
-    return fitness(operator, task, workload_set=workload_set, folder=folder, shared=shared, patient=patient)
+    return fitness(operator, task, workload_set=workload_set, folder=folder, shared=shared)
 
 
 def place(operator: Operator, task: Task, *, workload_set: str, folder: Path) -> KernelHost:

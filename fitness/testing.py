@@ -99,6 +99,9 @@ class ScriptedFitness:
             stage_ms={"confirm": 1.0} if level is Level.CONFIRMED else {"verify": 1.0, "time": 1.0},
         )
 
+    def choose_rivals(self) -> None:
+        pass
+
     def profile(self, kernel: Kernel, timings: Sequence[Timing]) -> Profile:
         occupancy = Metric("scripted_occupancy", int(kernel.id[:2], 16) / 255, "")
         return Profile(None, (occupancy,), (f"scripted profile of {kernel.id[:8]}",))

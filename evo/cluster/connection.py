@@ -271,7 +271,11 @@ class Cluster:
             ended, _, _ = select.select(list(self._watched), [], [], 0)
             self.lost = self._watched[ended[0]] if ended else ""
         if self.lost:
-            raise ClusterLost(f"Ray's {self.lost} has ended")
+            raise ClusterLost(self._loss)
+
+    @property
+    def _loss(self) -> str:
+        return f"Ray's {self.lost} has ended"
 
     def translated(self) -> _Translated:
         """A context in which Ray's errors become ours: EngineError or ActorGone."""
@@ -285,7 +289,7 @@ class Cluster:
         def ended(descriptor: int) -> None:
             loop.remove_reader(descriptor)
             self.lost = self._watched[descriptor]
-            task.cancel()
+            task.cancel(self._loss)
 
         for descriptor in self._watched:
             loop.add_reader(descriptor, ended, descriptor)

@@ -415,6 +415,8 @@ class _Judging:
         operator, drawn = found
         try:
             async with self._verdicts(pool, bench, operator, drawn) as verdicts:
+                if bench.unjudged:
+                    await verdicts.choose_rivals(bench.task, bench.naive)
                 for kernel in self._shuffled(bench.unjudged):
                     judged = bench.judged[kernel.id] = await verdicts.confirm(bench.task, kernel)
                     await self._keep(kernel, judged, JUDGED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import math
 from collections import deque
 from collections.abc import Iterable
 
@@ -138,6 +139,8 @@ class Confirmations:
         if not (leader := self._unconfirmed(state.task)):
             return False
         kernel = self._history.parents.find((leader["kernel_id"], ""), baseline=state.baseline).kernel
+        if math.isinf(self._clock.limit_s):
+            await self._verdicts.choose_rivals(state.task, state.baseline)
         last = await self._verdicts.confirm(state.task, kernel)
         state.confirm(kernel.id, last.stage_ms.get("confirm", 0.0) / 1e3 if last.correct else 0.0)
         name = f"{state.task}/final/{place}"

@@ -176,6 +176,7 @@ class Search:
                     self._spawn(asked)
                 if self.config.renews:
                     await self.models.withdraw(self.scheduler.flight.outdated)
+                self.scheduler.flight.add(*self.evaluator.rivals.want())
                 await self._ask()
                 quiet_s = self.scheduler.quiet_s()
                 if quiet_s is not None and quiet_s >= self._wait_s:

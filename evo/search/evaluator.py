@@ -15,10 +15,11 @@ from evo.store.reads import rows_of
 from evo.workers.pool import Pool, Waits
 from mutators.base import Parent
 from mutators.registry import asks_model
+from operators.definition.spec import Task
 
 
 class Evaluator:
-    """Owns what workers are asked for: verdicts, profiles, confirmations."""
+    """Owns what workers are asked for: verdicts, profiles, rivals, confirmations."""
 
     def __init__(
         self, pool: Pool, history: History, clock: RunClock, *, waits: Waits, profiles_wait: bool = False
@@ -27,6 +28,7 @@ class Evaluator:
         self.pool = pool
         self.verdicts = Verdicts(pool, history.commit, history.now, waits)
         self.profiles = Profiles(self.verdicts, history, pool, waits=profiles_wait)
+        self.rivals = Rivals(self.verdicts, history, pool, clock)
         self.confirmations = Confirmations(history, self.verdicts, pool, clock)
         self._history = history
 
@@ -39,6 +41,44 @@ class Evaluator:
         """Take note of what earlier sessions spent."""
         (spent,) = rows_of(self._history.store, "search.judged")
         self.verdicts.resume(**spent)
+
+
+PATIENT_S = 600.0
+"""Limit of a run's time from which rivals are compiled: it takes a task up to two minutes, once on a machine."""
+
+
+class Rivals:
+    """Has the library's calls tried beside the search, once for each task that has something to confirm.
+
+    At the end of a run there is no time to compile them. Not more than a judge's share of the pool is at it.
+    """
+
+    def __init__(self, verdicts: Verdicts, history: History, pool: Pool, clock: RunClock) -> None:
+        self._verdicts = verdicts
+        self._states = history.states
+        self._pool = pool
+        self._clock = clock
+        self._begun: set[Task] = set()
+        self.running: set[asyncio.Task[None]] = set()
+
+    def want(self) -> list[asyncio.Task[None]]:
+        """Begin with tasks of which a kernel leads that is not the naive one, as far as there is room; return these."""
+        found: list[asyncio.Task[None]] = []
+        for task, state in self._states.items() if self._clock.limit_s >= PATIENT_S else ():
+            if len(self.running) >= self._pool.judges:
+                break
+            if state.fastest and not state.led_by_baseline and task not in self._begun:
+                self._begun.add(task)
+                begun = asyncio.ensure_future(self._verdicts.choose_rivals(task, state.baseline))
+                self.running.add(begun)
+                begun.add_done_callback(self.running.discard)
+                found.append(begun)
+        return found
+
+    def cancel(self) -> None:
+        """Cancel all of them: the time is for confirmations."""
+        for task in self.running:
+            task.cancel()
 
 
 class Profiles:

@@ -48,7 +48,7 @@ class InFlight:
 
     @property
     def tasks(self) -> Tasks:
-        """Everything under way: requests, profiles, confirmations."""
+        """Everything under way: requests, profiles, rivals, confirmations."""
         return set(self._begun)
 
     def add(self, *tasks: asyncio.Task[Any]) -> None:
@@ -163,10 +163,11 @@ class Scheduler:
         and as many for answers from outside. `asked` requests will soon be under way too, `thinking` of them at a
         model.
         """
-        if self._most is not None and len(self.flight.tasks) + asked >= self._most:
+        rivals = len(self._evaluator.rivals.running)
+        if self._most is not None and len(self.flight.tasks) - rivals + asked >= self._most:
             return False
         held = min(len(self._models.held), self._most_held)
-        under_way = len(self.flight.tasks) - len(self._evaluator.profiles.running) - held + asked
+        under_way = len(self.flight.tasks) - len(self._evaluator.profiles.running) - rivals - held + asked
         at_models = min(len(self._models.thinking) - held + thinking, self._questions_at_once)
         free = under_way - at_models < 2 * self._evaluator.pool.slots
         return free and self._budget.allows("evaluations", under_way)
@@ -230,6 +231,7 @@ class Scheduler:
         First what no worker is at: a worker that is nearly done with a job is free sooner than one that is to leave it.
         """
         self._evaluator.profiles.cancel()
+        self._evaluator.rivals.cancel()
         thinking = self._models.thinking
         if time.left_s <= time.confirming_s:
             self.flight.give_up(but=thinking)

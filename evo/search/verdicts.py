@@ -7,7 +7,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -15,7 +15,7 @@ from evo import rows as records
 from evo.rows import Rows
 from evo.search.task import TakenProfile, TaskState
 from evo.strategies.base import Rival
-from evo.workers.jobs import Build, Confirm, Full, Job, Propose, Runs, Screen, TakeProfile
+from evo.workers.jobs import Build, ChooseRivals, Confirm, Full, Job, Propose, Runs, Screen, TakeProfile
 from evo.workers.pool import DeviceLost, EngineError, JobOverdue, Undone, Waits, WorkerLost, never, tried
 from fitness.evaluation import Evaluation, Level, Status
 from fitness.judging.base import Anchor, Built
@@ -255,6 +255,11 @@ class Verdicts:
         """Return a second, independent verdict on a kernel, against the baseline."""
         found = await self._retried(Confirm(task, kernel), Level.CONFIRMED)
         return replace(found, level=Level.CONFIRMED)
+
+    async def choose_rivals(self, task: Task, baseline: Kernel) -> None:
+        """Have the library's calls tried that confirmations of a task are beside; where that fails, they say so."""
+        with suppress(WorkerLost, EngineError, UserError):
+            await self._pool.run(ChooseRivals(task, baseline))
 
     async def beside(self, task: Task, kernel: Kernel, anchor: Anchor) -> Evaluation:
         """Return a verdict on a kernel that is timed in turns with another one, each in a process of its own."""

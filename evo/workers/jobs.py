@@ -124,6 +124,17 @@ class Confirm(Job[Evaluation]):
         return stage.confirm(self.kernel)
 
 
+class ChooseRivals(Job[None]):
+    """See `fitness.judging.base.Fitness.choose_rivals`. A confirmation that comes later is as much stronger."""
+
+    name = "choose_rivals"
+    yields = 16
+    has_files = False
+
+    def asked_of(self, stage: Fitness) -> None:
+        stage.choose_rivals()
+
+
 @dataclass(frozen=True)
 class TakeProfile(Job[Profile]):
     """See `fitness.judging.base.Fitness.profile`. No request waits for a profile, but it must come."""

@@ -86,8 +86,6 @@ class RunContext:
     workload_set: str
     folder: str
     """The folder that keeps what is compiled for the run."""
-    patient: bool = True
-    """Whether there is time to compile rivals of kernels."""
 
 
 @dataclass(frozen=True)
@@ -159,9 +157,7 @@ class Stages:
             operator = load(dict(context.operators)[task.operator])
             make = fitness if self._spec.judges else builder
             folder, shared = made(context.folder), made(self._spec.folder)
-            stages[task] = make(
-                operator, task, workload_set=context.workload_set, folder=folder, shared=shared, patient=context.patient
-            )
+            stages[task] = make(operator, task, workload_set=context.workload_set, folder=folder, shared=shared)
         return stages[task]
 
     def end(self, context: RunContext) -> None:

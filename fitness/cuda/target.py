@@ -122,6 +122,9 @@ class CudaFitness(Pipeline):
     def confirm(self, kernel: Kernel) -> Evaluation:
         return self._with_room(lambda: super(CudaFitness, self).confirm(kernel), _lacks_memory)
 
+    def choose_rivals(self) -> None:
+        self._with_room(super().choose_rivals)
+
     def spot_check(self, kernel: Kernel) -> Checked:
         return self._with_room(lambda: super(CudaFitness, self).spot_check(kernel))
 

@@ -121,6 +121,13 @@ class Fitness(Builder, Protocol):
         """Verify a kernel on every shape, and time it and the library beside the baseline, in fresh processes."""
         ...
 
+    def choose_rivals(self) -> None:
+        """Find the library's fastest call of each workload, compiled ones among them, where this machine has not yet.
+
+        It takes up to minutes. A confirmation compiles none: it takes what was found, else the fastest of the others.
+        """
+        ...
+
     def spot_check(self, kernel: Kernel) -> Checked:
         """Run a kernel that was built on a few small hidden shapes, on its device."""
         ...

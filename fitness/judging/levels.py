@@ -109,6 +109,7 @@ def judge(
             return fitness.screen(kernel, anchor, race=race)
         if level is Level.FULL:
             return fitness.full(kernel, full_anchor(results[0], anchor, fitness.baseline))
+        fitness.choose_rivals()
         return fitness.confirm(kernel)
 
     while level := next_level(results, race=race, best=best):

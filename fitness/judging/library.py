@@ -179,8 +179,6 @@ class TaskLibrary:
         self._workloads = workloads
         self._inputs = inputs
         self._accept = accept
-        self.patient = True
-        """Whether there is time to compile rivals; without it a choice among them serves that is kept already."""
         self._choices: dict[tuple[str, ...], BaselineChoice] = {}
         """Choices that this process made, by the names of the calls."""
 
@@ -233,13 +231,14 @@ class TaskLibrary:
         numbers = {c.name: [n for n, w in enumerate(self._workloads) if best[w.name].name == c.name] for c in calls}
         return [(call, numbers[call.name]) for call in calls if numbers[call.name]], ""
 
-    def choice(self, *, again: bool = False) -> BaselineChoice:
+    def choice(self, *, compiles: bool = False, again: bool = False) -> BaselineChoice:
         """The task's library calls with their times; those are measured where no process of this machine has done it.
 
-        It raises OperatorError.
+        To compile rivals takes up to minutes: without `compiles`, a choice among them serves only if it is kept. It
+        raises OperatorError.
         """
         place, every = self._place(), self._declared()
-        wanted = every if self.patient else [call for call in every if call.kind != "compiled"]
+        wanted = every if compiles else [call for call in every if call.kind != "compiled"]
         for calls in () if again else (every, wanted):
             names = _names(calls)
             if made := self._choices.get(names) or kept(self._operator, place, names):
@@ -418,6 +417,10 @@ class _Trial:
                 if isinstance(fault, KernelFault) and fault.rejection.status is Status.WRONG:
                     return CallTrial(call.name, call.kind, lack=reason)
                 left = [w for w in group if w not in self._us]
+                late = isinstance(fault, KernelFault) and fault.rejection.status is Status.TIMEOUT
+                if late and call.kind == "compiled":  # it would take as long again for each that is left
+                    left = [w for w in self._most_us if w not in self._us]
+                    return CallTrial(call.name, call.kind, self._us, lacks=dict.fromkeys(left, reason), again=True)
                 if len(left) == len(group) > 1:  # beside others it may only lack room, so each tells for itself
                     groups[:0] = [[w] for w in group]
                     continue

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from itertools import cycle
 
@@ -30,6 +30,7 @@ from fitness.oracle.verify import Oracle, worst
 from fitness.profiling.profiles import Profile
 from fitness.words import digits
 from operators.definition.spec import Operator, Task, Workload
+from operators.errors import OperatorError
 from operators.kernel import Kernel
 
 SCREEN_HIDDEN = 3
@@ -115,6 +116,10 @@ class Pipeline:
 
     def confirm(self, kernel: Kernel) -> Evaluation:
         return self._beside(self._start, kernel, Level.CONFIRMED, lambda prepared, _: self._confirm(prepared))
+
+    def choose_rivals(self) -> None:
+        with suppress(OperatorError):  # a confirmation says what is wrong with the library
+            self.bench.library.choice(compiles=True)
 
     def _beside(
         self, anchor: Anchor, kernel: Kernel, level: Level, examine: Callable[[Prepared, Anchor], Evaluation]

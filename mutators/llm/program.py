@@ -1,8 +1,8 @@
 """Programs of this machine as language models: a prompt on standard input, an answer on standard output.
 
 A program runs in a new folder, in a session of its own that is killed with it, with a bounded output and with few of
-our environment's variables. It keeps the rights of the account: it may use the network, and read and write what the
-user may, as it needs its own settings and credentials.
+our environment's variables, and it dies with us. It keeps the rights of the account: it may use the network, and read
+and write what the user may, as it needs its own settings and credentials.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fitness.sandbox.native import jailed
 from mutators.base import CallStatus, Message
 from mutators.llm.faults import NO_CREDIT, NO_LOGIN, CallFailed, Fault, one_line
 from mutators.llm.settings import PROGRAM
@@ -87,8 +88,8 @@ async def ask(model: str, messages: Sequence[Message]) -> Said:
         with prompt.open("rb") as reads, out.open("wb") as writes, said.open("wb") as errors:
             try:
                 process = subprocess.Popen(
-                    [words[0], *manner.arguments, *words[1:]], stdin=reads, stdout=writes, stderr=errors,
-                    cwd=folder, env=_environment(name, manner, str(folder)), start_new_session=True,
+                    jailed([words[0], *manner.arguments, *words[1:]]), stdin=reads, stdout=writes, stderr=errors,
+                    cwd=folder, env=_environment(name, manner, str(folder)),
                 )  # fmt: skip
             except OSError as error:
                 fault = Fault(f"{name} cannot be started: {error.strerror}", "setup", turned_away=True)

@@ -7,7 +7,7 @@ files of `forms/` that it is `like`. Each is made from the naive kernel by one o
 - `after`: the naive function is called, then this runs;
 - `edits`: pairs of old and new text, the old one found in the naive file;
 
-with `header`, more lines of the plan; `before`, declarations in front of the function; `scratch = true`, a buffer
+with `header`, more lines of the plan; `before`, declarations in front of the functions; `scratch = true`, a buffer
 `kept` as large as the output. In `body` and `after`, `out`, `count`, `row`, `like` and `like_count` are the output, its
 elements in all and per row, an input and its elements.
 """
@@ -29,6 +29,8 @@ from operators.kernel import Kernel
 from tests.operators.sampling import SAMPLE
 
 FOLDER = Path(__file__).parent
+FIRST = re.compile(r'^(static |template |extern "C")', re.M)
+"""The kernel's first function, behind what it includes."""
 FUNCTION = re.compile(r'extern "C" void (?P<name>\w+)\((?P<params>[^)]*)\) \{\n(?P<body>.*)\}\s*$', re.DOTALL)
 
 
@@ -70,7 +72,9 @@ class Case:
         if self.scratch:
             source = self._with_scratch(source)
         source = source.replace("/*! evo\n", f"/*! evo\n{self.header}\n", 1)
-        return Kernel(self.operator, "cpu", source.replace('extern "C"', f'{self.before}\nextern "C"', 1))
+        begin = FIRST.search(source)
+        assert begin
+        return Kernel(self.operator, "cpu", f"{source[: begin.start()]}{self.before}\n{source[begin.start() :]}")
 
     def _with_body(self, source: str, body: str) -> str:
         found = FUNCTION.search(source)

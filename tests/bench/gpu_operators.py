@@ -420,9 +420,11 @@ class _Local:
         }
         launcher = self._launcher
         launcher.functions = self._functions
+        made = program(resolved, self._build.params, operator)
+        maps = launcher.tensor_maps(made, addresses)
         self._torch.cuda.synchronize()
         call("StreamBeginCapture", launcher.stream, launcher.cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
-        launcher.enqueue(program(resolved, self._build.params, operator), addresses, sizes)
+        launcher.enqueue(made, addresses, sizes, maps)
         graph = call("StreamEndCapture", launcher.stream)
         self._graph = call("GraphInstantiate", graph, 0)
         call("GraphDestroy", graph)

@@ -73,7 +73,7 @@ def tried(name: str, dtypes: Sequence[str], target: str, workload_set: str, *, a
                 )
                 assert isinstance(stage, Pipeline)
                 try:
-                    yield told(stage.bench.library.choice(again=again))
+                    yield told(stage.bench.library.choice(compiles=True, again=again))
                 finally:
                     stage.close()
             except UserError as error:

@@ -46,7 +46,7 @@ STUCK_S = 30.0
 CONFIRMS_S = 90.0
 """The same while leaders are confirmed: nothing else is finished then, and one that is disturbed begins again."""
 START_S = 60.0
-"""The same of a session that has to begin first, with a cluster perhaps."""
+"""The same where a session or a cluster has to begin first: all workers and populations load what they need."""
 SAMPLE_S = 5.0
 GONE_S = 15.0
 """Time within which processes end whose search has ended."""
@@ -108,6 +108,8 @@ class Fault:
     ends: bool = False
     """Whether a session is to end with it."""
     ray: bool = False
+    cluster: bool = False
+    """Whether it takes the cluster, so that the search goes on with another one."""
     silent: bool = False
     """Whether who asks the run meanwhile waits until it is over."""
 
@@ -272,8 +274,8 @@ FAULTS = (
     Fault("busy machine", busy, 8.0),
     Fault("population's actor killed", signalled(lambda s: s.some("ray::PopulationActor"), KILL), ray=True),
     Fault("worker's actor killed", signalled(lambda s: s.some("ray::WorkerActor"), KILL), ray=True),
-    Fault("raylet killed", signalled(lambda s: s.some("raylet"), KILL), ray=True),
-    Fault("GCS killed", signalled(lambda s: s.some("gcs_server"), KILL), ray=True),
+    Fault("raylet killed", signalled(lambda s: s.some("raylet"), KILL), ray=True, cluster=True),
+    Fault("GCS killed", signalled(lambda s: s.some("gcs_server"), KILL), ray=True, cluster=True),
 )  # fmt: skip
 
 
@@ -384,7 +386,7 @@ class Soak:
                 moved_s = held_s
             time.sleep(0.25)
         undo()
-        came, took, limit_s = "goes on", None, STUCK_S
+        came, took, limit_s = "goes on", None, START_S if fault.cluster else STUCK_S
         if fault.ends:
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(timeout=90.0)  # answers that are paid are waited for

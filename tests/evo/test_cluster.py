@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import socket
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from evo import session
 from evo.cluster.backend import ClusterBackend
-from evo.cluster.connection import HERE, Scratch, knock
+from evo.cluster.connection import HERE, Cluster, Scratch, knock
 from evo.cluster.guard import marked
 from evo.config import RunConfig
 from evo.replay import replay
@@ -27,7 +30,7 @@ from evo.store import Store, query
 from evo.strategies.base import Strategy
 from evo.workers.jobs import Build, Confirm
 from evo.workers.local import ENTRY, fresh_python
-from evo.workers.pool import Pool, WorkerLost
+from evo.workers.pool import ClusterLost, Pool, WorkerLost
 from evo.workers.testing import InlinePool
 from fitness.judging.base import Built
 from fitness.testing import scripted
@@ -306,3 +309,26 @@ def test_what_a_killed_holder_left_is_removed_by_the_next(tmp_path: Path, monkey
     again.close()
     assert not held.path.exists()
     other.close()
+
+
+def test_a_session_whose_cluster_is_lost_stores_which_process_ended() -> None:
+    stored: list[Any] = []
+
+    def commit(batch: Any) -> Any:
+        stored.extend(json.loads(row["detail_json"])["reason"] for row in batch["events"])
+        return SimpleNamespace(result=lambda: None)
+
+    process = subprocess.Popen(["sleep", "60"])
+    cluster = Cluster.__new__(Cluster)
+    cluster.lost, cluster._watched = "", {os.pidfd_open(process.pid): "raylet"}
+
+    async def search() -> str:
+        with session._reason_stored(cast(Any, SimpleNamespace(commit=commit))):
+            process.kill()
+            await asyncio.Event().wait()
+        return ""
+
+    with pytest.raises(ClusterLost, match="Ray's raylet has ended"):
+        asyncio.run(cluster.run(search()))
+    assert stored == ["Ray's raylet has ended"] and process.wait() < 0
+    os.close(next(iter(cluster._watched)))

@@ -12,6 +12,7 @@ import pytest
 
 from evo.budget import OVERRUN, RunClock
 from evo.search.confirmations import ATTEMPTS, MOST_SHARE, SPARE, Confirmations
+from evo.search.evaluator import PATIENT_S, Rivals
 from evo.search.knowledge import Knowledge
 from evo.search.task import CONFIRM_S, CONFIRM_TO_FULL, CONFIRM_TO_SCREEN, TaskState
 from fitness.evaluation import Evaluation, Level, Status
@@ -36,6 +37,8 @@ class Bench:
     """Operators whose leaders were confirmed."""
     ends_s: list[float] = field(default_factory=list)
 
+    rivals: list[str] = field(default_factory=list)
+    """Operators whose library was tried first."""
     phases: list[str] = field(default_factory=list)
     """Phases that were said to go on meanwhile."""
 
@@ -94,6 +97,10 @@ class Bench:
         known: dict[str, Any] = {"log_speedup": self.gains[name], "log_speedup_se": 0.01, "log_ratio_se": 0.01}
         known |= {"anchor_id": "a", "anchor_log_speedup": 0.0, "log_ratio": self.gains[name]}
         return Evaluation(kernel.id, str(task), Level.CONFIRMED, Status.CORRECT, stage_ms=stage_ms, **known)
+
+    async def choose_rivals(self, task: Task, baseline: Kernel) -> None:
+        """It takes no time."""
+        self.rivals.append(task.operator)
 
     def now(self) -> float:
         """The clock of the test."""
@@ -219,3 +226,50 @@ def test_the_search_keeps_its_part_of_the_time() -> None:
     for state in bench.states.values():
         state.full(10.0)
     assert bench.confirmations.needed_s() == MOST_SHARE * 100
+
+
+# --- rivals -----------------------------------------------------------------------------------------------------------
+
+
+def rivals_of(bench: Bench) -> tuple[Rivals, list[str]]:
+    """The rivals of a run, and the operators whose library was tried, which ends when it is cancelled alone."""
+    world: Any = bench
+    tried: list[str] = []
+
+    async def choose_rivals(task: Task, baseline: Kernel) -> None:
+        assert baseline.source == "naive"
+        tried.append(task.operator)
+        await asyncio.Event().wait()
+
+    return Rivals(SimpleNamespace(choose_rivals=choose_rivals), world, world, bench.clock), tried  # type: ignore[arg-type]
+
+
+def test_rivals_are_tried_beside_a_long_search_once_a_task_has_a_leader() -> None:
+    async def search() -> list[str]:
+        bench = Bench({}, {"a": 0.5, "b": 0.0, "c": 0.2, "d": 0.1}, limit_s=PATIENT_S, judges=2)
+        rivals, tried = rivals_of(bench)
+        first = rivals.want()
+        await asyncio.sleep(0)
+        assert len(first) == 2 and not rivals.want() and tried == ["a", "c"], "no more at once than kernels are timed"
+        rivals.cancel()
+        await asyncio.wait(first)
+        (last,) = rivals.want()
+        await asyncio.sleep(0)
+        last.cancel()
+        await asyncio.wait([last])
+        assert not rivals.want()
+        return tried
+
+    assert asyncio.run(search()) == ["a", "c", "d"]
+
+
+def test_a_short_search_has_no_time_for_rivals() -> None:
+    rivals, _ = rivals_of(Bench({}, {"a": 0.5}, limit_s=PATIENT_S - 1))
+    assert rivals.want() == []
+
+
+def test_who_confirms_without_a_limit_has_rivals_tried_first() -> None:
+    bench = Bench({"a": 1.0}, {"a": 0.5}, limit_s=math.inf)
+    assert bench.end() == ["a"] and bench.rivals == ["a"]
+    bench = Bench({"a": 1.0}, {"a": 0.5})
+    assert bench.end() == ["a"] and bench.rivals == []

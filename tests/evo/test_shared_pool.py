@@ -41,9 +41,7 @@ class Stage(ScriptedFitness):
 
     open: ClassVar[list[Stage]] = []
 
-    def __init__(
-        self, operator: Operator, task: Task, *, workload_set: str, folder: Path, shared: Path, patient: bool
-    ) -> None:
+    def __init__(self, operator: Operator, task: Task, *, workload_set: str, folder: Path, shared: Path) -> None:
         def script(kernel: Kernel) -> Status | float:
             outcome = by_digest(kernel)
             return outcome if isinstance(outcome, Status) else outcome + BONUS[workload_set]

@@ -7,6 +7,8 @@ import json
 import math
 import os
 import stat
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -238,6 +240,24 @@ def test_a_cancelled_call_ends_the_program(tmp_path: Path) -> None:
     asyncio.run(work())
     assert gone(int(pid.read_text()))
     assert llm.spending.lost_tokens > 0
+
+
+ASKS = """
+import asyncio, sys
+from mutators.llm.program import ask
+asyncio.run(ask(sys.argv[1], ()))
+"""
+
+
+def test_a_program_dies_with_a_search_that_is_killed(tmp_path: Path) -> None:
+    told = tmp_path / "pid"
+    model = program(tmp_path, f"open({str(told)!r}, 'w').write(f'{{os.getpid()}}.'); time.sleep(600)")
+    with subprocess.Popen([sys.executable, "-c", ASKS, model]) as search:
+        while not (told.exists() and told.read_text().endswith(".")):
+            assert search.poll() is None
+            time.sleep(0.05)
+        search.kill()
+    assert gone(int(told.read_text()[:-1]))
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
