@@ -1,12 +1,12 @@
-"""Microseconds per call of a kernel: of a package's loader, its operator of torch, the same compiled, what `evo put` puts
-into the place of a function, and that function itself, which is torch's own.
+"""Microseconds per call of a kernel: of a package's loader, its operator of torch, the same compiled, what `evo put`
+puts into the place of a function, and that function itself, which is torch's own.
 
     python -m tests.bench.launches FOLDER [--operator softmax] [--kernel champions/h200] [--target cuda] [--idle]
 
 The tensor is small, so that little but the way to the kernel is timed. On a GPU calls are timed as they are enqueued,
 and a CUDA graph of the operator is replayed as the floor; each result is compared with torch's own first. `--idle`
-times what Python does for a CUDA package where there is no GPU: the tensors lie in main memory, the driver does nothing,
-and the clock is the thread's own, which stands while others use its core.
+times what Python does for a CUDA package where there is no GPU: the tensors lie in main memory, the driver does
+nothing, and the clock is the thread's own, which stands while others use its core.
 """
 
 from __future__ import annotations
@@ -78,7 +78,10 @@ def put_place(subject: Subject, folder: Path) -> str:
     }
     call = {"arguments": told, "keyword_only": []}
     way = {"into": f"{file}:{name}", "source": source_digest(file, name), "arguments": inputs, "bool": []}
-    way |= {"inputs": {each: ["input", at] for at, each in enumerate(inputs)}, "returned": subject.operator.outputs[0].name}
+    way |= {
+        "inputs": {each: ["input", at] for at, each in enumerate(inputs)},
+        "returned": subject.operator.outputs[0].name,
+    }
     way |= {"workloads": [[dict.fromkeys(subject.operator.dims, SIZE), call]]}
     (made / ORIGIN / CALL).write_text(json.dumps(way))
     workload = ",".join(f"{dim}={SIZE}" for dim in subject.operator.dims)

@@ -61,7 +61,7 @@ class TorchOp:
             torch.compiler.is_compiling()
             or not is_direct()
             or not PLAIN.issuperset(map(type, inputs))
-            or (torch.is_grad_enabled() and any([tensor.requires_grad for tensor in inputs]))
+            or (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs))
         ):
             return self._op(*inputs, **dims)
         return self.run(*inputs, **dims)
@@ -133,7 +133,7 @@ class TorchOp:
 def is_direct() -> bool:
     """Whether torch would do nothing for calls of plain tensors without gradients but hand them on to the kernel.
 
-    In this thread no mode, no transform (such as vmap or jvp), no trace, and no level of forward derivatives is at work.
+    In this thread no mode, no transform (such as vmap or jvp), no trace and no level of forward derivatives is at work.
     """
     return (
         not torch._C._dispatch_tls_local_include_set().raw_repr() & OTHERS
