@@ -317,8 +317,6 @@ import warnings
 
 import torch
 
-from .torch_op import is_direct
-
 JUDGED = (
 {judged})
 """Shapes of {tensors}: calls of other shapes stay with the function."""
@@ -338,6 +336,7 @@ def put(evo_function):
         if hashlib.sha256(text[text.index("def {name}") :].strip().encode()).hexdigest() != SOURCE:
             raise ValueError("the function is another by now")
         from . import {operator} as evo_operator
+        from .torch_op import is_direct as evo_is_direct
     except Exception as error:
         warnings.warn(f"{name}: its kernel is not used: {{error}}", RuntimeWarning, stacklevel=2)
         return evo_function
@@ -345,15 +344,16 @@ def put(evo_function):
 
     @functools.wraps(evo_function)
     def {name}({signature}):
-        if evo_serves({given}) and {conditions} and not evo_broken:
+        evo_compiles = torch.compiler.is_compiling()
+        if evo_serves({given}) and {conditions} and not evo_broken and (evo_compiles or evo_is_direct()):
             try:
-                evo_kernel = evo_operator if torch.compiler.is_compiling() else evo_operator.run
+                evo_kernel = evo_operator if evo_compiles else evo_operator.run
                 {outputs} = evo_kernel({passed})
                 if COUNTING:
                     COUNTS["kernel"] += 1
                 return {returned}
             except (RuntimeError, ValueError, NotImplementedError, OSError) as error:
-                if not torch.compiler.is_compiling():
+                if not evo_compiles:
                     evo_broken.add("kernel")
                     warnings.warn(f"{name}: its kernel is not used: {{error}}", RuntimeWarning, stacklevel=2)
         if COUNTING:
@@ -365,13 +365,12 @@ def put(evo_function):
 
 
 def evo_serves({given}):
-    """Whether the kernel was judged for such tensors: it has no derivatives, and takes what is dense."""
+    """Whether the kernel was judged for such tensors: it has no gradients, and takes what is dense."""
     return (
         {serves}
         and ({shapes},) in JUDGED
         and not (torch.is_grad_enabled() and ({gradients}))
         and not torch.is_autocast_enabled("{device}")
-        and (torch.compiler.is_compiling() or is_direct())
 {same}    )
 
 
