@@ -77,7 +77,12 @@ def put_place(subject: Subject, folder: Path) -> str:
         for tensor in subject.operator.inputs
     }
     call = {"arguments": told, "keyword_only": []}
-    way = {"into": f"{file}:{name}", "source": source_digest(file, name), "arguments": inputs, "bool": []}
+    way: dict[str, Any] = {
+        "into": f"{file}:{name}",
+        "source": source_digest(file, name),
+        "arguments": inputs,
+        "bool": [],
+    }
     way |= {
         "inputs": {each: ["input", at] for at, each in enumerate(inputs)},
         "returned": subject.operator.outputs[0].name,
