@@ -335,7 +335,8 @@ def put(evo_function):
         text = inspect.getsource(plain)
         if hashlib.sha256(text[text.index("def {name}") :].strip().encode()).hexdigest() != SOURCE:
             raise ValueError("the function is another by now")
-        from . import {operator} as evo_kernel
+        from . import {operator} as evo_operator
+        from .torch_op import is_direct as evo_is_direct
     except Exception as error:
         warnings.warn(f"{name}: its kernel is not used: {{error}}", RuntimeWarning, stacklevel=2)
         return evo_function
@@ -343,14 +344,16 @@ def put(evo_function):
 
     @functools.wraps(evo_function)
     def {name}({signature}):
-        if evo_serves({given}) and {conditions} and not evo_broken:
+        evo_compiles = torch.compiler.is_compiling()
+        if evo_serves({given}) and {conditions} and not evo_broken and (evo_compiles or evo_is_direct()):
             try:
+                evo_kernel = evo_operator if evo_compiles else evo_operator.run
                 {outputs} = evo_kernel({passed})
                 if COUNTING:
                     COUNTS["kernel"] += 1
                 return {returned}
             except (RuntimeError, ValueError, NotImplementedError, OSError) as error:
-                if not torch.compiler.is_compiling():
+                if not evo_compiles:
                     evo_broken.add("kernel")
                     warnings.warn(f"{name}: its kernel is not used: {{error}}", RuntimeWarning, stacklevel=2)
         if COUNTING:

@@ -1,22 +1,26 @@
-"""Microseconds per call of a package: its loader, its operator of torch, the same compiled, and torch's own function.
+"""Microseconds per call of a kernel: of a package's loader, its operator of torch, the same compiled, what `evo put`
+puts into the place of a function, and that function itself, which is torch's own.
 
     python -m tests.bench.launches FOLDER [--operator softmax] [--kernel champions/h200] [--target cuda] [--idle]
 
 The tensor is small, so that little but the way to the kernel is timed. On a GPU calls are timed as they are enqueued,
 and a CUDA graph of the operator is replayed as the floor; each result is compared with torch's own first. `--idle`
-times what Python does for a CUDA package where there is no GPU: the tensors lie in main memory, and the driver does
-nothing.
+times what Python does for a CUDA package where there is no GPU: the tensors lie in main memory, the driver does
+nothing, and the clock is the thread's own, which stands while others use its core.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import re
+import shutil
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -24,28 +28,74 @@ from typing import Any
 import torch
 from cuda.bindings import driver
 
-from evo.packaging.package import from_file, write_package
+from evo.packaging.package import Subject, from_file, write_package
+from evo.packaging.runtime.loading import TORCH_TYPES
+from evo.repository.put import Put, place_of
+from operators.catalog import load
+from operators.definition.spec import Operator
+from operators.dtypes import resolve_dtype
+from operators.importing.folder import CALL, ORIGIN
+from operators.importing.taken import source_digest
 
-CALLS, ROUNDS = 200, 20
-OWN: dict[str, Callable[..., Any]] = {
-    "softmax": lambda x: torch.softmax(x, 1),
-    "relu": torch.relu,
-    "gelu": torch.nn.functional.gelu,
+CALLS, ROUNDS, SIZE = 200, 20, 64
+OWN = {
+    "softmax": "torch.softmax(x, 1)",
+    "relu": "torch.relu(x)",
+    "gelu": "torch.nn.functional.gelu(x)",
+    "layer_norm": "torch.nn.functional.layer_norm(x, x.shape[1:], weight, bias)",
 }
-"""Torch's own functions, by operator of one tensor."""
+"""Torch's own functions, by operator, of its inputs."""
 
 
-def timed(call: Callable[[], Any], wait: Callable[[], None]) -> tuple[float, float]:
+def timed(call: Callable[[], Any], wait: Callable[[], None], clock: Callable[[], float]) -> tuple[float, float]:
     """Microseconds of a call: the median of rounds, and the fastest of them, which a busy machine disturbs least."""
     found = []
     for _ in range(ROUNDS):
         wait()
-        began = time.perf_counter()
+        began = clock()
         for _ in range(CALLS):
             call()
-        found.append(1e6 * (time.perf_counter() - began) / CALLS)
+        found.append(1e6 * (clock() - began) / CALLS)
         wait()
     return median(found), min(found)
+
+
+def put_place(subject: Subject, folder: Path) -> str:
+    """Put the kernel into the place of torch's own function, as `evo put` does, and return the module's name."""
+    name, dtype = subject.operator.name, subject.task.dtype
+    made, module = folder / "operator" / name, f"{name}_user"
+    shutil.copytree(subject.operator.folder, made)
+    (made / ORIGIN).mkdir(exist_ok=True)
+    file, inputs = folder / f"{module}.py", [tensor.name for tensor in subject.operator.inputs]
+    file.write_text(f"import torch\n\n\ndef {name}({', '.join(inputs)}):\n    return {OWN[name]}\n")
+    told = {
+        tensor.name: {
+            "shape": [SIZE] * len(tensor.shape),
+            "dtype": TORCH_TYPES[resolve_dtype(tensor.dtype, dtype).name],
+            "device": subject.task.target,
+        }
+        for tensor in subject.operator.inputs
+    }
+    call = {"arguments": told, "keyword_only": []}
+    way: dict[str, Any] = {
+        "into": f"{file}:{name}",
+        "source": source_digest(file, name),
+        "arguments": inputs,
+        "bool": [],
+    }
+    way |= {
+        "inputs": {each: ["input", at] for at, each in enumerate(inputs)},
+        "returned": subject.operator.outputs[0].name,
+    }
+    way |= {"workloads": [[dict.fromkeys(subject.operator.dims, SIZE), call]]}
+    (made / ORIGIN / CALL).write_text(json.dumps(way))
+    workload = ",".join(f"{dim}={SIZE}" for dim in subject.operator.dims)
+    timing = dict.fromkeys(("latency_us", "anchor_latency_us", "log_ratio_se"), 1.0) | {"log_ratio": 0.0, "pairs": 3}
+    verdict = {"status": "correct", "level": "confirmed", "timings": [{"workload": workload, **timing}]}
+    gpus = [torch.cuda.get_device_name()] if torch.cuda.is_available() else []
+    subject = replace(subject, operator=load(str(made)), verdict=verdict, conditions={"gpus": gpus})
+    Put(subject, place_of(subject, "")).begin()
+    return module
 
 
 class IdleDriver:
@@ -67,7 +117,10 @@ class IdleDriver:
 
 
 def make_idle(name: str) -> None:
-    """Have the package of this name take tensors in main memory for a GPU's, and talk to an IdleDriver."""
+    """Have the package of this name take tensors in main memory for a GPU's, and talk to an IdleDriver.
+
+    The same of its dispatch, where it is one that `evo put` wrote.
+    """
     kernel, op = importlib.import_module(f"{name}.kernel"), importlib.import_module(f"{name}.torch_op")
     arrays = importlib.import_module(f"{name}.engine.evo.packaging.runtime.loading").Torch
     told, maker, idle = arrays.told, arrays.maker, IdleDriver()
@@ -89,37 +142,59 @@ def main() -> None:
     parser.add_argument("--idle", action="store_true")
     asked = parser.parse_args()
     place = "cpu" if asked.idle else asked.target
-    folder = asked.folder / f"{asked.operator}_launches"
     target = "cuda" if asked.idle else asked.target
-    write_package(from_file(asked.operator, asked.kernel, target=target, dtype=asked.dtype), folder)
-    sys.path.insert(0, str(folder.parent))
+    subject = from_file(asked.operator, asked.kernel, target=target, dtype=asked.dtype)
+    folder = asked.folder / f"{asked.operator}_launches"
+    write_package(subject, folder)
+    user = put_place(subject, asked.folder)
+    sys.path.insert(0, str(asked.folder))
     package = importlib.import_module(folder.name)
     if asked.idle:
         make_idle(folder.name)
+        written = asked.folder / f"{asked.operator}_kernel" / "dispatch.py"
+        written.write_text(written.read_text().replace('"cuda"', '"cpu"'))
+        make_idle(written.parent.name)
     wait = torch.cuda.synchronize if place == "cuda" else lambda: None
-    x = torch.randn(64, 64, device=place).to(getattr(torch, {"fp32": "float32", "bf16": "bfloat16"}[asked.dtype]))
-    loader, op, own = package.load(), getattr(package, asked.operator), OWN[asked.operator]
-    calls = {"loader": lambda: loader(x), "torch.ops": lambda: op(x), "torch's own": lambda: own(x)}
+    inputs = made_inputs(subject.operator, asked.dtype, place)
+    loader, op = package.load(), getattr(package, asked.operator)
+    put = getattr(importlib.import_module(user), asked.operator)
+    own, dispatch = put.__wrapped__, put.__globals__
+    if asked.idle:
+        dispatch["judged_on"] = lambda index: True
+    with torch.no_grad():
+        dispatch["COUNTING"] = "here"
+        put(*inputs)
+        dispatch["COUNTING"] = ""
+    assert dispatch["COUNTS"]["kernel"] == 1, "the kernel does not serve the call"
     compiled = torch.compile(op, fullgraph=True)
-    calls["torch.compile"] = lambda: compiled(x)
+    ways = {"loader": loader, "torch.ops": op, "evo put": put, "torch's own": own, "torch.compile": compiled}
+    calls: dict[str, Callable[[], Any]] = {name: partial(way, *inputs) for name, way in ways.items()}
+    wanted = own(*inputs)
     if place == "cuda":
         stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
         with torch.cuda.stream(stream):
-            op(x)
+            op(*inputs)
         stream.synchronize()
         with torch.cuda.graph(graph):
-            held = op(x)
+            held = op(*inputs)
         graph.replay()
         wait()
-        assert torch.allclose(held.float(), own(x).float(), atol=1e-2), "the graph"
+        assert torch.allclose(held.float(), wanted.float(), atol=1e-2), "the graph"
         calls["CUDA graph"] = graph.replay
     with torch.no_grad():
         for name, call in calls.items():
             result = call()
-            right = result is None or torch.allclose(result.float(), own(x).float(), atol=1e-2)
+            right = result is None or torch.allclose(result.float(), wanted.float(), atol=1e-2)
             assert right or asked.idle, name
-            usual, fastest = timed(call, wait)
+            usual, fastest = timed(call, wait, time.thread_time if asked.idle else time.perf_counter)
             print(f"{name:<14} {usual:8.2f} us, {fastest:8.2f} at best", flush=True)
+
+
+def made_inputs(operator: Operator, dtype: str, device: str) -> list[torch.Tensor]:
+    """Small tensors for an operator."""
+    kinds = [getattr(torch, TORCH_TYPES[resolve_dtype(tensor.dtype, dtype).name]) for tensor in operator.inputs]
+    axes = [len(tensor.shape) for tensor in operator.inputs]
+    return [torch.randn([SIZE] * n, device=device).to(kind) for n, kind in zip(axes, kinds, strict=True)]
 
 
 if __name__ == "__main__":

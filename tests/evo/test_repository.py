@@ -264,6 +264,10 @@ wanting = torch.randn(24, requires_grad=True)
 squared(wanting).sum().backward()
 assert torch.allclose(wanting.grad, 2 * wanting)
 wide = torch.randn(48)[::2]
+assert torch.allclose(torch.func.vmap(squared)(torch.full((3, 24), 2.0)), torch.full((3, 24), 5.0))
+with torch.autograd.forward_ad.dual_level():
+    dual = torch.autograd.forward_ad.make_dual(x, torch.ones(24))
+    assert torch.allclose(torch.autograd.forward_ad.unpack_dual(squared(dual)).tangent, 2 * x), "a derivative is cut"
 with torch.no_grad():
     without = of(wanting)
 print(of(x), of(x, more=1.0), without, of(x, more=2.0), of(torch.randn(40)), of(x.double()), of(wide), of(wanting))

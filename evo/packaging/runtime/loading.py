@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
+from itertools import accumulate
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +27,20 @@ FORMAT = 1
 """The format of plan.json."""
 ALIGNMENT = 16
 """Bytes on which the kernel may rely of every tensor's first element."""
+PART_BYTES = 512
+"""Parts of the memory for scratch begin on multiples of it, as torch's own allocations do."""
+SCRATCH = ""
+"""The name of that memory among a call's arrays, which no tensor has."""
 REMEMBERED = 256
 """Forms of calls whose preparation is kept."""
 
 
 class CallError(ValueError):
     """The kernel cannot be called with these arrays; one line says why."""
+
+
+class LayoutError(CallError):
+    """An array is not dense or not aligned; a copy of it would be."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +135,7 @@ class Package:
             if form.dtype != wanted:
                 raise CallError(f"{tensor.name} holds {form.dtype}, the kernel takes {wanted}")
             if not form.contiguous:
-                raise CallError(f"{tensor.name} is not contiguous; call .contiguous() or ascontiguousarray() first")
+                raise LayoutError(f"{tensor.name} is not contiguous; call .contiguous() or ascontiguousarray() first")
 
     def resolved(
         self,
@@ -194,7 +204,7 @@ class Torch:
 
     def form(self, array: Any) -> tuple[Any, ...]:
         """The properties of the array that the loader looks at, in torch's words."""
-        return array.dtype, array.shape, array.is_contiguous(), array.device
+        return array.dtype, array.shape, array.is_contiguous() and not array.is_neg(), array.device
 
     def told(self, form: tuple[Any, ...]) -> ArrayForm:
         """The same in ours."""
@@ -300,16 +310,19 @@ class PreparedCall:
         library: Any,
         given: Sequence[str],
         made: Mapping[str, Callable[[], Any]],
+        scratch: Mapping[str, int],
         sizes: Mapping[str, int],
         launch: Callable[[Mapping[str, int]], object],
     ) -> None:
-        """`given` are the tensors that the caller has, `made` the makers of the others and of scratch, `sizes` are in
-        bytes, and `launch` launches the kernel on tensors and scratch at these addresses."""
+        """`given` are the tensors that the caller has, `made` the makers of the others and of scratch, which `scratch`
+        tells the parts of by their offsets, `sizes` are in bytes, and `launch` launches the kernel on tensors and
+        scratch at these addresses."""
         self._names = (*given, *made)
         self._makers = tuple(made.values())
+        self._scratch = tuple(scratch.items())
         self._address = library.address
         self._launch = launch
-        self._outputs = [self._names.index(tensor.name) for tensor in package.operator.outputs]
+        self._outputs = itemgetter(*[self._names.index(tensor.name) for tensor in package.operator.outputs])
         self._apart = [  # kernels are judged with tensors that share no memory; only inputs may here
             (written.name, sizes[written.name], name, sizes[name])
             for written in package.operator.outputs
@@ -320,16 +333,17 @@ class PreparedCall:
     def __call__(self, given: Sequence[Any]) -> Any:
         """Launch the kernel, and return the one output, or all of them in the order of the signature."""
         arrays = [*given, *[make() for make in self._makers]]
-        addresses = dict(zip(self._names, map(self._address, arrays), strict=True))
+        addresses = dict(zip(self._names, map(self._address, arrays)))  # noqa: B905
         for name, address in addresses.items():
             if address % ALIGNMENT:
-                raise CallError(f"{name} does not begin on a multiple of {ALIGNMENT} bytes; copy it first")
+                raise LayoutError(f"{name} does not begin on a multiple of {ALIGNMENT} bytes; copy it first")
         for written, written_bytes, name, size in self._apart:
             if addresses[written] < addresses[name] + size and addresses[name] < addresses[written] + written_bytes:
                 raise CallError(f"{written}, which is written, shares memory with {name}")
+        for name, offset in self._scratch:
+            addresses[name] = addresses[SCRATCH] + offset
         self._launch(addresses)
-        outputs = [arrays[number] for number in self._outputs]
-        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+        return self._outputs(arrays)
 
 
 class PackagedKernel:
@@ -377,8 +391,8 @@ class PackagedKernel:
         if has_outs and len(given) - inputs != len(made):
             raise CallError(f"`out` has {len(given) - inputs} arrays, not {len(made)}: {', '.join(names)}")
         forms = dict(zip((*self.inputs, *names), map(library.told, given), strict=False))
-        dims = package.dims({name: form.shape for name, form in forms.items()}, dict(said))
         package.check(forms)
+        dims = package.dims({name: form.shape for name, form in forms.items()}, dict(said))
         device = next(iter(forms.values())).device
         resolved, launch = self._launcher(library, device, dims)
         makers = {
@@ -386,9 +400,13 @@ class PackagedKernel:
             for t in made
             if t.name not in forms
         }
-        # Freed memory of torch and of CuPy is reused in the order of its stream, so scratch needs no waiting.
-        makers |= {buffer.name: library.maker((buffer.bytes,), "uint8", device) for buffer in resolved.buffers}
-        return PreparedCall(package, library, tuple(forms), makers, package.sizes(dims, resolved), launch)
+        # Freed memory of torch and of CuPy is reused in the order of its stream, so scratch needs no waiting. It is no
+        # call's own for longer than that: a CUDA graph would go on using it.
+        ends = list(accumulate((-(-buffer.bytes // PART_BYTES) * PART_BYTES for buffer in resolved.buffers), initial=0))
+        scratch = dict(zip((buffer.name for buffer in resolved.buffers), ends, strict=False))
+        if scratch:
+            makers[SCRATCH] = library.maker((ends[-1],), "uint8", device)
+        return PreparedCall(package, library, tuple(forms), makers, scratch, package.sizes(dims, resolved), launch)
 
     def _launcher(
         self, library: Any, device: int | str, dims: Mapping[str, int]

@@ -23,7 +23,7 @@ from fitness.cuda.running import launching
 from fitness.cuda.running.arguments import program
 from fitness.cuda.running.launching import Launches, ReadyLaunch
 from operators.plan.reading import ResolvedPlan
-from operators.plan.tensor_map import TENSOR_MAP_BYTES
+from operators.plan.tensor_map import TENSOR_MAP_BYTES, ResolvedTensorMap
 
 LIBRARIES: Mapping[str, Callable[[], Any]] = {"torch": Torch, "cupy": Cupy}
 CHUNK_BYTES = 64 << 10
@@ -63,6 +63,7 @@ class Loaded:
     def __init__(self, package: Package, ordinal: int) -> None:
         """It compiles the code, or takes it from the cache. It raises RuntimeError."""
         self.cu = _driver()
+        self._current, self._launch = self.cu.cuCtxGetCurrent, self.cu.cuLaunchKernelEx
         device = call("DeviceGet", ordinal)
         self._context = call("DevicePrimaryCtxRetain", device)
 
@@ -96,13 +97,24 @@ class Loaded:
 
     def enqueue(self, launches: Launches, addresses: Mapping[str, int], stream: int) -> None:
         """One call of the kernel into a stream."""
-        with self.current():
-            made = {m.name: launching.tensor_map(self.cu, call, m, addresses[m.tensor]) for m in launches.maps}
-            maps = {name: self.descriptors.address(descriptor) for name, descriptor in made.items()}
-            launches.enqueue(addresses, maps, stream, clear=_clear, start=self._start)
+        result, current = self._current()
+        if result or current != self._context:  # as in a thread that has not worked on this GPU yet
+            with self.current():
+                self._enqueue(launches, addresses, stream)
+        else:
+            self._enqueue(launches, addresses, stream)
+
+    def _enqueue(self, launches: Launches, addresses: Mapping[str, int], stream: int) -> None:
+        maps = {m.name: self._descriptor(m, addresses[m.tensor]) for m in launches.maps} if launches.maps else {}
+        launches.enqueue(addresses, maps, stream, clear=_clear, start=self._start)
+
+    def _descriptor(self, declared: ResolvedTensorMap, address: int) -> int:
+        return self.descriptors.address(launching.tensor_map(self.cu, call, declared, address))
 
     def _start(self, number: int, launch: ReadyLaunch) -> None:
-        call("LaunchKernelEx", launch.config, self.functions[launch.of.kernel], launch.arguments.address, 0)
+        (result,) = self._launch(launch.config, self.functions[launch.of.kernel], launch.arguments.address, 0)
+        if result:
+            raise RuntimeError(f"cuLaunchKernelEx: {result.name}")
 
 
 class Descriptors:

@@ -11,11 +11,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
-from evo.packaging.runtime.loading import ALIGNMENT, TORCH_TYPES, CallError, PackagedKernel
+from evo.packaging.runtime.loading import ALIGNMENT, TORCH_TYPES, CallError, LayoutError, PackagedKernel
 
 KEYS = {"cpu": "CPU", "cuda": "CUDA"}
 """By target, where torch dispatches to."""
+PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
+"""Types of tensors whose operators nothing overrides."""
+KEY = torch._C.DispatchKey
+OTHERS = ~(torch._C.DispatchKeySet(KEY.BackendSelect) | torch._C.DispatchKeySet(KEY.ADInplaceOrView)).raw_repr()
+"""Keys that torch's dispatcher has in a thread only while a mode, a transform or a trace is at work there."""
 REGISTRY = "_kernel_evo_operators"
 """Name in torch of the operators that are registered: each package that is loaded has a copy of this module."""
 
@@ -36,7 +42,7 @@ class TorchOp:
         self._dims = [dim for dim in (*operator.dims, *operator.data_dims) if dim not in told]
         """Dims that a caller has to say."""
         torch.library.define(self.name, self._schema())
-        torch.library.impl(self.name, KEYS[data["target"]])(self._run)
+        torch.library.impl(self.name, KEYS[data["target"]])(self.run)
         torch.library.register_fake(self.name, self._fake)
         if not self._changed:  # torch differentiates nothing that is changed in place
             torch.library.register_autograd(self.name, self._gradient, setup_context=self._keep)
@@ -44,11 +50,37 @@ class TorchOp:
         self._op = getattr(getattr(torch.ops, namespace), name)
 
     def __call__(self, *inputs: torch.Tensor, **dims: int) -> Any:
-        """The output, or all of them in the order of the signature."""
+        """The output, or all of them in the order of the signature.
+
+        Where torch would do no more than hand the call on, the kernel is called at once: torch takes some 15 us for it.
+        """
         if len(inputs) != len(self._kernel.inputs):
             names = ", ".join(self._kernel.inputs)
             raise CallError(f"the kernel takes {len(self._kernel.inputs)} tensors ({names}), not {len(inputs)}")
-        return self._op(*inputs, **dims)
+        if (
+            torch.compiler.is_compiling()
+            or not is_direct()
+            or not PLAIN.issuperset(map(type, inputs))
+            or (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs))
+        ):
+            return self._op(*inputs, **dims)
+        return self.run(*inputs, **dims)
+
+    def run(self, *inputs: torch.Tensor, **dims: int) -> Any:
+        """Call the kernel, past torch: for plain tensors without gradients where `is_direct`."""
+        try:
+            found = self._kernel(*inputs, **dims)
+        except LayoutError:
+            ready = [
+                tensor if name in self._changed else _ready(tensor)
+                for name, tensor in zip(self._kernel.inputs, inputs, strict=True)
+            ]
+            found = self._kernel(*ready, **dims)
+        if not self._changed:
+            return found
+        outs = found if isinstance(found, tuple) else (found,)
+        named = zip(self._kernel.outputs, outs, strict=True)
+        return _returned(tuple(each for name, each in named if name not in self._changed))
 
     def register_backward(self, backward: Callable[..., Any]) -> None:
         """Give it a backward: `backward(inputs, outputs, gradients)` returns a gradient, or None, for each input.
@@ -65,16 +97,6 @@ class TorchOp:
         outputs = ["Tensor"] * len(self._made)
         result = outputs[0] if len(outputs) == 1 else f"({', '.join(outputs)})"
         return f"({', '.join([*inputs, *dims])}) -> {result}"
-
-    def _run(self, *inputs: torch.Tensor, **dims: int) -> Any:
-        ready = [
-            tensor if name in self._changed else _ready(tensor)
-            for name, tensor in zip(self._kernel.inputs, inputs, strict=True)
-        ]
-        found = self._kernel(*ready, **dims)
-        outs = found if isinstance(found, tuple) else (found,)
-        named = zip(self._kernel.outputs, outs, strict=True)
-        return _returned(tuple(each for name, each in named if name not in self._changed))
 
     def _fake(self, *inputs: torch.Tensor, **dims: int) -> Any:
         # Sizes that torch.compile would keep symbolic are fixed here: a program is compiled for each set of them.
@@ -108,6 +130,18 @@ class TorchOp:
         return found[0] if isinstance(found, tuple | list) and len(found) == 1 else found
 
 
+def is_direct() -> bool:
+    """Whether torch would do nothing for calls of plain tensors without gradients but hand them on to the kernel.
+
+    In this thread no mode, no transform (such as vmap or jvp), no trace and no level of forward derivatives is at work.
+    """
+    return (
+        not torch._C._dispatch_tls_local_include_set().raw_repr() & OTHERS
+        and not torch._C._is_torch_function_mode_enabled()
+        and forward_ad._current_level < 0
+    )
+
+
 def _returned(outs: tuple[torch.Tensor, ...]) -> Any:
     """The outputs as torch wants them of an operator."""
     return outs[0] if len(outs) == 1 else outs or None
@@ -115,7 +149,7 @@ def _returned(outs: tuple[torch.Tensor, ...]) -> Any:
 
 def _ready(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor as kernels take it, dense and aligned: a copy where it is not."""
-    dense = tensor.contiguous()
+    dense = tensor.resolve_neg().contiguous()
     return dense.clone() if dense.data_ptr() % ALIGNMENT else dense
 
 
