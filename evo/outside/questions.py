@@ -34,6 +34,7 @@ from mutators.base import Message
 from mutators.llm.settings import OUTSIDE, is_outside
 from operators.errors import UserError
 from operators.identity import digest
+from operators.kernel import Kernel
 
 URL = "/v1/chat/completions"
 PART = 12
@@ -166,6 +167,9 @@ class Desk:
         for parent in guest.parents:
             rows = self._run.rows("kernels.born_like", task=str(task), prefix=parent)
             parents.append(only_kernel(parent, [row["kernel_id"] for row in rows], task))
+        kernel = Kernel(task.operator, task.target, guest.source, guest.values)
+        if self._run.rows("kernels.judged", task=str(task), prefix=kernel.id):
+            raise LineError(f"kernel {kernel.id[:12]} has its verdict at {task}: the same file is not measured again")
         return replace(guest, author=guest.author or self._author, task=str(task), parents=tuple(parents))
 
     def key(self, prefix: str) -> str:

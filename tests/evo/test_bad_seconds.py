@@ -101,8 +101,8 @@ def test_what_stays_unresolved_is_no_verdict_and_may_be_handed_in_again(begun: P
     assert not rows(begun, "from events where kind = 'not_taken'")
     (best,) = rows(begun, "from best")
     assert best["log_speedup"] == pytest.approx(GOOD) and best["mutator"] == "guest"
-    handed_in(begun, stage, 12)  # its verdict is known by now
-    assert len(rows(begun, "from events where kind = 'not_taken'")) == 1
+    refused = tell(begun, json.dumps({"source": GUEST, "author": "bob"}))
+    assert "has its verdict at softmax/fp32/cpu" in refused.problems[0] and not refused.lines
     assert len({row["request_id"] for row in rows(begun, "from asks")}) == len(rows(begun, "from asks"))
     assert replay(begun).equal
 
