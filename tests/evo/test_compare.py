@@ -129,6 +129,7 @@ def test_interruptions_at_ten_points_change_nothing_but_time(
             assert found[table] == expected[table], (cell.name, table)
 
 
+@pytest.mark.slow
 def test_arms_whose_calls_cost_more_spend_the_same_budget(tmp_path: Path) -> None:
     """Prompts of a conversation grow, those of samples do not: refine spent 66-74 % where others spent 76-81 %."""
     arms: dict[str, Any] = {"refine": {"settings": {"n": 1000}}, "best_of_n": {"settings": {"n": 1000}}}

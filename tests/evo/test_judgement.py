@@ -302,6 +302,7 @@ def test_an_operator_with_drawn_shapes_is_the_same_but_for_them(name: str, tmp_p
         assert all(after.dims[dim] <= size for dim, size in before.dims.items())
 
 
+@pytest.mark.slow
 def test_a_winner_that_is_fast_at_the_searched_sizes_alone_is_judged_slow_and_both_are_told(folder: Path) -> None:
     assert judge_on(Judging(lambda *_: -3.9, lambda *_: 0.97), folder, lambda _: None)
     judged = [cell.outcome for cell in judged_cells(folder) if cell.outcome and cell.outcome.has_winner]

@@ -587,6 +587,7 @@ def test_the_real_engine_goes_on_when_it_is_told(
     assert replay(folder).equal
 
 
+@pytest.mark.slow
 def test_a_question_that_is_not_taken_is_asked_anew_once_faster_kernels_are_known(tmp_path: Path) -> None:
     """No question is about the naive kernel any more once a guest is far faster, but for one that is worked on."""
     folder, made = tmp_path / "run", config(strategy="islands", budget={"evaluations": 4})

@@ -274,6 +274,7 @@ print(of(x), of(x, more=1.0), without, of(x, more=2.0), of(torch.randn(40)), of(
 """
 
 
+@pytest.mark.slow
 def test_a_kernel_serves_what_it_was_judged_for_and_goes_out_to_the_letter(squares: Subject) -> None:
     place = place_of(squares, "")
     before, said = kept(place.root), list[str]()
@@ -291,6 +292,7 @@ def test_a_kernel_serves_what_it_was_judged_for_and_goes_out_to_the_letter(squar
     assert not place.take_out()
 
 
+@pytest.mark.slow
 def test_a_function_that_is_changed_later_loses_its_kernel_with_a_warning(squares: Subject) -> None:
     assert placed(squares)
     place = place_of(squares, "")
@@ -299,6 +301,7 @@ def test_a_function_that_is_changed_later_loses_its_kernel_with_a_warning(square
     assert said.startswith("6.0") and "the function is another by now" in said
 
 
+@pytest.mark.slow
 def test_a_put_kernel_hides_no_call_from_a_record_and_goes_out_without_its_function(squares: Subject) -> None:
     assert placed(squares)
     place = place_of(squares, "")
@@ -313,6 +316,7 @@ def test_a_put_kernel_hides_no_call_from_a_record_and_goes_out_without_its_funct
 ENDINGS = {"exit 3": "fails with the kernel", "kill -INT $PPID; sleep 60": "", "kill -TERM $PPID; sleep 60": ""}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_everything_is_as_it_was_where_tests_fail_or_the_user_stops_it(squares: Subject, ending: str) -> None:
     place = place_of(squares, "")
@@ -326,6 +330,7 @@ def test_everything_is_as_it_was_where_tests_fail_or_the_user_stops_it(squares: 
     assert kept(place.root) == before
 
 
+@pytest.mark.slow
 def test_a_put_that_was_killed_is_undone_by_the_next(
     squares: Subject, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -369,6 +374,7 @@ def test_what_cannot_be_put_is_refused_before_anything_changes(squares: Subject,
     assert not place.folder.exists()
 
 
+@pytest.mark.slow
 def test_a_kernel_with_other_results_than_the_function_is_refused(squares: Subject) -> None:
     place = place_of(squares, "")
     call_file = squares.operator.folder / ORIGIN / CALL

@@ -303,6 +303,7 @@ def test_a_collector_that_is_down_or_slow_is_unreached(
     assert len(said) == 1 and said[0].startswith("otel is not reached: ")
 
 
+@pytest.mark.slow
 def test_a_search_is_followed_by_a_process_that_it_does_not_wait_for(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -90,6 +90,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+@pytest.mark.slow
 def test_a_package_is_an_operator_of_torch(place: Path) -> None:
     done = alone(CHECKED, str(place))
     assert done.returncode == 0 and done.stdout == "done\n", done.stderr
