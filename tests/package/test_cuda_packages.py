@@ -325,8 +325,11 @@ def _told_by_package(
         patch.setattr(packed.kernel, "call", driver.call)
         kernel._loaded[0].descriptors = packed.kernel.Descriptors(bindings)
         _call(packed, kernel, arrays, dims)
-    buffers = [buffer.name for buffer in kernel.package.plan.buffers]
-    return driver.told, {name: (1 << 50) + ((n + 1) << 40) for n, name in enumerate(buffers, made)}
+    scratch, address = {}, (1 << 50) + ((made + 1) << 40)  # one block, whose parts begin where torch's blocks would
+    for buffer in _resolved(packed, dims).buffers:
+        scratch[buffer.name] = address
+        address += math.ceil(buffer.bytes / 512) * 512
+    return driver.told, scratch
 
 
 def _call(packed: Packed, kernel: Any, arrays: dict[str, FakeArray], dims: dict[str, int]) -> None:
@@ -342,11 +345,17 @@ def _moved(arrays: dict[str, FakeArray]) -> dict[str, FakeArray]:
 
 def _loaded(packed: Packed) -> Any:
     """The package's loader on a fake GPU, for fake arrays."""
+
+    def launch(*arguments: Any) -> tuple[int]:
+        packed.kernel.call("LaunchKernelEx", *arguments)
+        return (0,)
+
     kernel = packed.kernel.load()
     library = FakeLibrary(packed.engine("evo.packaging.runtime.loading").ArrayForm)
     kernel._library = lambda *kinds: library
     loaded = packed.kernel.Loaded.__new__(packed.kernel.Loaded)
     loaded.cu, loaded.facts, loaded._context = bindings, FACTS, None
+    loaded._current, loaded._launch = lambda: (0, None), launch
     loaded.functions = {name: name for name in kernel.package.params}
     kernel._loaded[0] = loaded
     return kernel
