@@ -154,6 +154,8 @@ class Studio:
         self._author = author
         self._handed_in: dict[str, float] = {}
         """By kernel id, when it was handed in last."""
+        self._answers: dict[str, str] = {}
+        """By kernel id of a draft, the question that it was the answer to, where its kernel may have another id."""
         self._bench = Workbench(
             operator, task, start=self._best().kernel, manual=self._manual, read=self._run.rows, pool=pool,
             anchor=self._best,
@@ -243,6 +245,7 @@ class Studio:
         if key := wanted.question and await asyncio.to_thread(self._key_or_none, wanted.question):
             source = with_defaults(kernel.source, kernel.values)
             text = f"CHANGE: {handed.change}\n\n```cpp\n{source}\n```\n"
+            self._answers[kernel.id] = key
             return await self._tell({"custom_id": key, "content": text, "author": self._author}, key)
         born = await self._rows("kernels.born", kernels=list(handed.bases))
         known = {row["kernel_id"] for row in born if row["task"] == str(self.task)}
@@ -294,6 +297,7 @@ class Studio:
 
     def _fate(self, of: str) -> Result | None:
         """The outcome of a question's answer, or of a kernel; None: there is none yet."""
+        of = next((key for name, key in self._answers.items() if name.startswith(of)), of)
         asked = self._run.rows("outside.asking", prefix=of)
         if not asked:
             return self._judged(of)
