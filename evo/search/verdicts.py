@@ -347,8 +347,9 @@ class Verdicts:
     async def _resolved(self, job: Job[Evaluation], level: Level) -> Evaluation:
         """A level's result; an unresolved one is measured again, AGAIN times at most, when others had their turn."""
         key = job.task, job.kernel.id, level
-        earlier, found = self._open.pop(key, None), await self._retried(job, level)
-        found = pooled(earlier, found) if earlier else found
+        found = await self._retried(job, level)
+        if earlier := self._open.pop(key, None):
+            found = pooled(earlier, found)
         for pause_s in PAUSES_S if found.unresolved else ():
             await asyncio.sleep(pause_s)
             found = pooled(found, await self._retried(job, level))

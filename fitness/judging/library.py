@@ -419,8 +419,9 @@ class _Trial:
                 left = [w for w in group if w not in self._us]
                 late = isinstance(fault, KernelFault) and fault.rejection.status is Status.TIMEOUT
                 if late and call.kind == "compiled":  # it would take as long again for each that is left
-                    left = [w for w in self._most_us if w not in self._us]
-                    return CallTrial(call.name, call.kind, self._us, lacks=dict.fromkeys(left, reason), again=True)
+                    self._lacks |= {w: reason for w in self._most_us if w not in self._us}
+                    self._again = True
+                    break
                 if len(left) == len(group) > 1:  # beside others it may only lack room, so each tells for itself
                     groups[:0] = [[w] for w in group]
                     continue

@@ -69,8 +69,10 @@ def stored(name: str, shape: Sequence[str], dtype: str) -> Array:
 
 def shared(size: str, groups: str) -> str:
     """A group's part of a size; both are expressions over dims."""
-    if groups in ("1", size):
-        return size if groups == "1" else "1"
+    if groups == "1":
+        return size
+    if groups == size:
+        return "1"
     return str(int(size) // int(groups)) if (size + groups).isdigit() else f"({size}) // ({groups})"
 
 

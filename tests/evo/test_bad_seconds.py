@@ -174,9 +174,7 @@ def test_a_kernel_that_is_judged_alone_is_measured_again_too() -> None:
     assert [each.level for each in found] == list(Level) and found[0].log_speedup == pytest.approx(GOOD, abs=0.01)
 
 
-def test_what_was_measured_before_counts_where_a_kernel_comes_again(
-    begun: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_measured_before_counts_where_a_kernel_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its measurements leave open what it is worth one by one, and say it together."""
     monkeypatch.setattr(f"{__name__}.SE", 0.45)
     monkeypatch.setattr(f"{__name__}.SEEMING", 0.4)
