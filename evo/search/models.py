@@ -202,6 +202,7 @@ class Arrivals:
                 self._leave(file, "cannot be read", error)
                 continue
             guests += await self._taken(file, lines)
+            self._history.store.outdate_snapshot()  # else what was answered would look open once its file is gone
             try:
                 self._inbox.discard(file)
             except OSError as error:

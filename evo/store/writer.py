@@ -195,6 +195,16 @@ class Store:
         except duckdb.Error as error:
             raise StoreError(one_line(error)) from error
 
+    def outdate_snapshot(self) -> None:
+        """Whoever reads from now on sees what was committed before this call."""
+
+        def forget() -> None:
+            self._snapshot = None
+
+        with self._order:
+            self._refuse_if_closed()
+            self._thread.submit(forget)
+
     def close(self) -> None:
         """It commits what waits, merges the log and closes; a second call does nothing. It raises StoreError."""
         with self._order:
