@@ -196,7 +196,7 @@ class Store:
             raise StoreError(one_line(error)) from error
 
     def outdate_snapshot(self) -> None:
-        """Whoever reads from now on sees what was committed before this call."""
+        """It lets every later reader see what was committed before this call."""
 
         def forget() -> None:
             self._snapshot = None
