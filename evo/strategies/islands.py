@@ -270,13 +270,14 @@ class Islands(Chooser):
             for parent in self.population.draw(island, rng, pressure=pressure):
                 partner = self._pairs.partner(parent, island, rng)
                 shown = self._pairs.shown(island, rng) if self.context.models else (parent, partner)
-                arms = self._arms(parent, partner, shown[1])
+                route = self._route(parent)
+                arms = self._arms(parent, partner, shown[1], routed=bool(route))
                 arms = [a for a in arms if (a.model or not questions_only) and a.mutator not in self.settings.without]
                 if arms:
                     known = {arm: shown[0] if arm.model else parent for arm in arms}
                     limits = {arm: arm_context(self._lineage, arm, (each.kernel.id,)) for arm, each in known.items()}
                     arm = self.bandit.choose(arms, rng, limits)
-                    return self._of(arm, number, shown if arm.model else (parent, partner), rng)
+                    return self._of(arm, number, shown if arm.model else (parent, partner), rng, route)
         return None
 
     def _urgent(self, number: int) -> Request | None:
@@ -295,8 +296,8 @@ class Islands(Chooser):
             return self._repair(number, self.bandit.choose(arms, rng), rng, untried=True) if arms else None
         return None
 
-    def _arms(self, parent: Elite, partner: Elite | None, mate: Elite | None) -> list[Arm]:
-        """Everything that can be asked for right now; `mate` is a model's partner."""
+    def _arms(self, parent: Elite, partner: Elite | None, mate: Elite | None, *, routed: bool) -> list[Arm]:
+        """Everything that can be asked for right now; `mate` is a model's partner, `routed`: there is a route."""
         source = parent.kernel.source_id
         arms = []
         if ("transform", source) not in self._barren:
@@ -305,7 +306,7 @@ class Islands(Chooser):
             arms.append(Arm("tune"))
         if partner:
             arms.append(Arm("recombine"))
-        if self._route(parent):
+        if routed:
             arms.append(Arm("route"))
         for model in filter(self._may_question, filter(self._outages.askable, self.context.models)):
             arms.append(Arm("rewrite", model))
@@ -329,17 +330,17 @@ class Islands(Chooser):
 
     def _route(self, parent: Elite) -> tuple[Elite, tuple[str, ...]] | None:
         """The next kernel that a parent is to be led to where that is faster, and the workloads."""
-        found = self._pairs.routes(parent)
-        return next(
-            (each for each in found if ("route", parent.kernel.id + each[0].kernel.id) not in self._barren), None
-        )
+        known, found = self._barren, self._pairs.routes(parent)
+        return next((each for each in found if ("route", parent.kernel.id + each[0].kernel.id) not in known), None)
 
     def _can_be_tuned(self, kernel: Kernel) -> bool:
         left = self._tuning.left and self._tuning.tunable(kernel)
         return bool(left) and len(self.population.trials(kernel)) < TRIALS_PER_SOURCE
 
-    def _of(self, arm: Arm, number: int, pair: Pair, rng: Random) -> Request:
-        """The request of the chosen arm, for a parent and its partner."""
+    def _of(
+        self, arm: Arm, number: int, pair: Pair, rng: Random, route: tuple[Elite, tuple[str, ...]] | None
+    ) -> Request:
+        """The request of the chosen arm, for a parent, its partner and its route."""
         parent, partner = pair
         params: dict[str, Any] = {}
         if arm.mutator == "repair":
@@ -354,7 +355,7 @@ class Islands(Chooser):
             params["count"] = _steps(self.population.quiet[number % self.settings.islands], self.settings, rng)
             if limited := self._lineage.limited_by(parent.kernel.id):
                 params["bottleneck"] = limited
-        if arm.mutator == "route" and (route := self._route(parent)):
+        if arm.mutator == "route" and route:
             partner, params["faster"] = route[0], list(route[1])
         with_partner = ("recombine", "crossover", "route")
         parents = (parent, partner) if partner and arm.mutator in with_partner else (parent,)

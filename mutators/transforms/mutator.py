@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from random import Random
 from typing import Any
@@ -12,7 +11,7 @@ from mutators.analysis.cpp_tree import SyntaxTree
 from mutators.analysis.plan_edit import with_tunables
 from mutators.analysis.source_text import apply_edits
 from mutators.analysis.syntax import Unreadable
-from mutators.base import Parent, Proposal, Request
+from mutators.base import Parent, Proposal, Request, worked
 from mutators.transforms import TRANSFORMS, Site
 from mutators.transforms.steering import ordered
 from mutators.tuning.space import bad_params, drawn, space_of, with_setting
@@ -42,9 +41,7 @@ class Transform:
 
     def propose(self, request: Request, parents: tuple[Parent, ...], operator: Operator) -> Proposal:
         """The first parent, changed. A failure says what is missing."""
-        started = time.perf_counter()
-        kernel, description, failure = _child(request, parents, operator)
-        return Proposal(kernel, description, failure, seconds=time.perf_counter() - started)
+        return worked(self.name, lambda: _child(request, parents, operator), refused="the parent's plan cannot be used")
 
 
 def transform_names(target: str) -> tuple[str, ...]:
@@ -52,7 +49,8 @@ def transform_names(target: str) -> tuple[str, ...]:
     return tuple(name for name, transform in TRANSFORMS.items() if target in transform.targets)
 
 
-def _child(request: Request, parents: tuple[Parent, ...], operator: Operator) -> tuple[Kernel | None, str, str]:
+def _child(request: Request, parents: tuple[Parent, ...], operator: Operator) -> tuple[Kernel | None, str]:
+    """The child and what was done, or None and what is missing."""
     wish, count = request.params.get("rewrite"), request.params.get("count", 1)
     bottleneck = request.params.get("bottleneck", "")
     problem = _bad_wish(wish, count, bottleneck) or ("" if parents else "transform needs a parent")
@@ -60,28 +58,25 @@ def _child(request: Request, parents: tuple[Parent, ...], operator: Operator) ->
     if not problem and random_values:
         problem = bad_params(request, parents[0].kernel)
     if problem:
-        return None, "transform", problem
+        return None, problem
     parent, random = parents[0].kernel, Random(request.seed)
     text, made = parent.source, []
-    try:
-        for _ in range(count):
-            tree = SyntaxTree(text, operator, parent.target, request.task.dtype)
-            step = _step(tree, wish, random, bottleneck)
-            if step is None:
-                break
-            text = step[0]
-            made.append(step[1])
-    except PlanError as error:
-        return None, "transform", f"the parent's plan cannot be used: {error}"
+    for _ in range(count):
+        tree = SyntaxTree(text, operator, parent.target, request.task.dtype)
+        step = _step(tree, wish, random, bottleneck)
+        if step is None:
+            break
+        text = step[0]
+        made.append(step[1])
     if not made:
         # Replays compare this text with what runs have stored since before transforms were called so.
         what = f"`{wish}` applies nowhere" if wish else "no rewrite applies"
-        return None, "transform", f"{what} in this {operator.name} kernel"
+        return None, f"{what} in this {operator.name} kernel"
     child = Kernel(parent.operator, parent.target, text, dict(parent.values))
     if random_values:
         child, values = _with_random_values(child, request, operator, random)
         made.append(values)
-    return child, "; ".join(made), ""
+    return child, "; ".join(made)
 
 
 def _with_random_values(child: Kernel, request: Request, operator: Operator, random: Random) -> tuple[Kernel, str]:

@@ -48,6 +48,7 @@ MOST_WORK = 100_000_000
 """Operations at a hidden shape: plain loops take tenths of a second for them."""
 LARGE = 2.0**45
 """Factor by which inputs of a verdict are larger than those of the source at most."""
+Change = Callable[[torch.Tensor], torch.Tensor]
 MOST_DEGENERATE = 4
 """The smallest hidden shapes at which zeros and large numbers are tried: there they make up whole rows."""
 MOST_TRIED = 16
@@ -554,24 +555,22 @@ class Trials:
                 return scale
         raise Failed("its results do not depend on its inputs, so that every wrong kernel would pass: it is no task")
 
-    def fragile(
-        self, shapes: Sequence[Mapping[str, int]], changes: Sequence[Callable[[torch.Tensor], torch.Tensor]]
-    ) -> set[str]:
-        """The inputs that may not be changed so, as results are not finite then, at one of these shapes."""
-        found: set[str] = set()
+    def fragile(self, shapes: Sequence[Mapping[str, int]], *kinds: Sequence[Change]) -> list[set[str]]:
+        """By kind of changes, the inputs that may not be changed so: results are not finite then, at one of these
+        shapes."""
+        found: list[set[str]] = [set() for _ in kinds]
         for dims in shapes:
             with foreign(REAL_S), torch.no_grad():
                 leaves, tensors, _ = real(self.problem, self.sizes(dims), 0)
                 values = {
                     n: v.double() if v.is_floating_point() else v for n, v in self.made.values(leaves, tensors).items()
                 }
-                for change in changes:
-                    found |= self._fragile(values, self.made.environment(dims), change)
+                for names, changes in zip(found, kinds, strict=True):
+                    for change in changes:
+                        names |= self._fragile(values, self.made.environment(dims), change)
         return found
 
-    def _fragile(
-        self, values: Mapping[str, torch.Tensor], env: Mapping[str, int], change: Callable[[torch.Tensor], torch.Tensor]
-    ) -> set[str]:
+    def _fragile(self, values: Mapping[str, torch.Tensor], env: Mapping[str, int], change: Change) -> set[str]:
         floating = [name for name, value in values.items() if value.is_floating_point()]
 
         def finite(names: Sequence[str]) -> bool:
@@ -667,10 +666,10 @@ def drawn_otherwise(
 
     Where an axis is short, whole rows of what a verdict draws may be zero.
     """
-    zeros = trials.fragile(
-        shapes, [lambda x: x * (torch.rand(x.shape) < 0.8), lambda x: x * (torch.rand(x.shape) < 0.1)]
-    )
-    large = trials.fragile(shapes, [lambda x: x * LARGE])
+    zeros, large = trials.fragile(
+        shapes, [lambda x: x * (torch.rand(x.shape) < 0.8), lambda x: x * (torch.rand(x.shape) < 0.1)],
+        [lambda x: x * LARGE],
+    )  # fmt: skip
     for each in inputs:
         if each["name"] in large:
             each["bounded"] = True
