@@ -93,33 +93,30 @@ def safe_streams() -> Iterator[None]:
         sys.stdout, sys.stderr = before
 
 
-SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|_PAT$|_DSN$|_AUTH", re.IGNORECASE)
+SECRET_NAME = r"(?i)KEY|TOKEN|SECRET|PASSW|CREDENTIAL|_PAT$|_DSN$|_AUTH"
 LEAST_SECRET = 8
 """Letters from which the value of such a variable is no ordinary word."""
-SECRETS = tuple(
-    re.compile(pattern)
-    for pattern in (
-        r"(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
-        r"\b(?:sk|pk|rk|xai|gsk|r8|nvapi|pplx|csk|fw|tgp|dop)[-_][\w-]{16,}",
-        r"\bgh[pousr]_\w{20,}|\bgithub_pat_\w{20,}|\bglpat-[\w-]{16,}",
-        r"\bhf_\w{16,}|\bnpm_\w{20,}|\bpypi-[\w-]{16,}",
-        r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",
-        r"\bAIza[\w-]{30,}|\bya29\.[\w-]{20,}",
-        r"\bxox[abeprs]-[\w-]{10,}",
-        r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{4,}",
-        r"(?i)(?<=bearer )[\w.~+/=-]{12,}",
-        r"(?i)(?<=://)[^\s/:@\"']+:[^\s/@\"']+(?=@)",
-    )
+SECRETS = (
+    r"(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
+    r"\b(?:sk|pk|rk|xai|gsk|r8|nvapi|pplx|csk|fw|tgp|dop)[-_][\w-]{16,}",
+    r"\bgh[pousr]_\w{20,}|\bgithub_pat_\w{20,}|\bglpat-[\w-]{16,}",
+    r"\bhf_\w{16,}|\bnpm_\w{20,}|\bpypi-[\w-]{16,}",
+    r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",
+    r"\bAIza[\w-]{30,}|\bya29\.[\w-]{20,}",
+    r"\bxox[abeprs]-[\w-]{10,}",
+    r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{4,}",
+    r"(?i)(?<=bearer )[\w.~+/=-]{12,}",
+    r"(?i)(?<=://)[^\s/:@\"']+:[^\s/@\"']+(?=@)",
 )
 """Shapes of secrets wherever they stand."""
-NAMED_SECRET = re.compile(
+NAMED_SECRET = (
     r"(?i)(\b[\w-]*(?:api[_-]?key|access[_-]?key|secret|passw(?:or)?d|auth[_-]?token|access[_-]?token)[\w-]*"
     r"\\?[\"']?\s*[:=]\s*\\?[\"']?)([\w.~+/=-]{8,})"
 )
 """A name, and what it is set to."""
-MAIL = re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[a-z]{2,}\b", re.IGNORECASE)
-HOME = re.compile(r"(?<![\w.])(/home|/Users|/var/home|/export/home|/data/home)/[^/\s\"'`:;,)\\]+")
-WINDOWS_HOME = re.compile(r"\b([A-Za-z]:\\+Users)\\+[^\\\s\"'`:;,)]+")
+MAIL = r"(?i)\b[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[a-z]{2,}\b"
+HOME = r"(?<![\w.])(/home|/Users|/var/home|/export/home|/data/home)/[^/\s\"'`:;,)\\]+"
+WINDOWS_HOME = r"\b([A-Za-z]:\\+Users)\\+[^\\\s\"'`:;,)]+"
 LEAST_NAME = 4
 """Letters from which the name of a user or a machine is no ordinary word."""
 
@@ -132,7 +129,7 @@ class Scrubber:
     ) -> None:
         """`variables` are those of an environment, this one by default: values of those named like secrets are some."""
         told = os.environ if variables is None else variables
-        secrets = {value for name, value in told.items() if SECRET_NAME.search(name) and len(value) >= LEAST_SECRET}
+        secrets = {value for name, value in told.items() if re.search(SECRET_NAME, name) and len(value) >= LEAST_SECRET}
         places = {str(each) for folder in folders for each in (folder.absolute(), folder.resolve())}
         self._exact = [(secret, "[secret]") for secret in sorted(secrets, key=len, reverse=True)]
         self._exact += [(place, "[folder]") for place in sorted(places, key=len, reverse=True) if len(place) > 1]
@@ -141,9 +138,9 @@ class Scrubber:
 
     def __call__(self, text: str) -> str:
         """The text without them; what stood there is told by a word in brackets."""
-        text = MAIL.sub("[address]", self.secrets(text))
-        text = HOME.sub(r"\1/user", text)
-        text = WINDOWS_HOME.sub(r"\1\\user", text)
+        text = re.sub(MAIL, "[address]", self.secrets(text))
+        text = re.sub(HOME, r"\1/user", text)
+        text = re.sub(WINDOWS_HOME, r"\1\\user", text)
         return self._names.sub("[name]", text) if self._names else text
 
     def secrets(self, text: str) -> str:
@@ -152,5 +149,5 @@ class Scrubber:
             text = text.replace(said, instead)
             text = text.replace(json.dumps(said)[1:-1], instead)  # in a column of JSON
         for pattern in SECRETS:
-            text = pattern.sub("[secret]", text)
-        return NAMED_SECRET.sub(r"\1[secret]", text)
+            text = re.sub(pattern, "[secret]", text)
+        return re.sub(NAMED_SECRET, r"\1[secret]", text)

@@ -14,8 +14,7 @@ from evo.config import RunConfig
 from evo.individual import new_programs
 from evo.lineage import Latest
 from evo.rows import Journal, Rows
-from evo.search.knowledge import Brief, Knowledge
-from evo.search.profile_notes import Notes, Seen
+from evo.search.knowledge import Brief, Knowledge, Notes, Seen
 from evo.store.reads import rows_of
 from evo.strategies.base import Leader, Strategy
 from fitness.evaluation import Evaluation
