@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from evo.cluster.backend import HostedWorker, shipped_files
+from evo.cluster.workers import HostedWorker, shipped_files
 from evo.config import RunConfig
 from evo.search.driver import Search
 from evo.session import run_context
