@@ -45,10 +45,6 @@ class Evaluator:
         self.verdicts.resume(**spent)
 
 
-PATIENT_S = 600.0
-"""Limit of a run's time from which rivals are compiled: it takes a task up to two minutes, once on a machine."""
-
-
 Key = TypeVar("Key")
 Found = TypeVar("Found")
 
@@ -75,6 +71,10 @@ class Background(Generic[Key, Found]):
         """Cancel all of them: the search has another use for the time."""
         for task in self.running.values():
             task.cancel()
+
+
+PATIENT_S = 600.0
+"""Limit of a run's time from which rivals are compiled: it takes a task up to two minutes, once on a machine."""
 
 
 class Rivals(Background[Task, None]):
