@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from evo.packaging.cpp import Source, identifier
 from evo.packaging.cpp_files import FOLDER, NVCC_OPTIONS, cpp_files
-from evo.packaging.runtime import loading
+from evo.packaging.runtime import cases, loading
 from evo.version import engine_version
 from fitness.cpu import build as cpu
 from fitness.cpu.cores import plan_facts
@@ -38,16 +38,7 @@ from operators.prelude import prelude
 
 if TYPE_CHECKING:
     from evo.api import Run
-import io
 
-import numpy as np
-import torch
-
-from fitness.oracle.cases import Case
-from fitness.oracle.verify import Oracle
-from operators.catalog import functions
-from operators.definition.spec import Workload
-from operators.dtypes import resolve_dtype
 
 TARGET_OF = {".cpp": "cpu", ".cc": "cpu", ".cu": "cuda"}
 
@@ -412,7 +403,7 @@ def package_files(subject: Subject, scratch: Path, name: str) -> dict[str, str |
         files[f"{file}.py"] = relative(f"evo.packaging.runtime.{carried}", text, f".{ENGINE}.")
     files["__init__.py"] = FACE.format(operator=operator.name, dtype=dtype, name=identifier(operator.name))
     files["test_kernel.py"] = (CARRIED / "test_template.py").read_text(encoding="utf-8")
-    stored = cases(operator, plan, dtype, subject.kernel.values, facts)
+    stored = cases.cases(operator, plan, dtype, subject.kernel.values, facts)
     files["cases.npz"] = stored
     files |= cpp_files(source, head, stored, made.cmake)
     for each in ("operator.toml", "reference.py"):
@@ -606,55 +597,3 @@ def _license() -> str:
         return distribution("kernel-evo").read_text("licenses/LICENSE") or "Apache-2.0\n"
     except PackageNotFoundError:
         return "SPDX-License-Identifier: Apache-2.0, https://www.apache.org/licenses/LICENSE-2.0\n"
-
-
-FAMILIES = ("nominal", "scaled", "mixture")
-MOST_ELEMENTS = 1 << 15
-"""The most elements of all tensors of one case; larger hidden shapes are left out."""
-MOST_CASES = 16
-
-
-def cases(operator: Operator, plan: Plan, dtype: str, values: Mapping[str, int], facts: Mapping[str, int]) -> bytes:
-    """Return cases.npz, made of the operator's hidden shapes that the plan supports."""
-    arrays: dict[str, Any] = {}
-    index: list[dict[str, Any]] = []
-    for number, case in enumerate(_cases(operator, plan, dtype, values, facts)):
-        key = str(number)
-        said = {
-            "key": key,
-            "name": f"{case.workload.name} ({case.family} inputs)",
-            "dims": {n: int(case.dims[n]) for n in (*operator.dims, *operator.data_dims)},
-            "inputs": {t.name: resolve_dtype(t.dtype, dtype).name for t in operator.inputs},
-            "outputs": [tensor.name for tensor in operator.outputs],
-            "bits": operator.tolerance.bound == "bits",
-        }
-        index.append(said)
-        for name, tensor in case.inputs.tensors.items():
-            bits = tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor
-            arrays[f"{key}/in/{name}"] = bits.numpy()
-        for name in case.expected:
-            arrays[f"{key}/out/{name}"] = np.asarray(case.expected[name], dtype=np.float64)
-            arrays[f"{key}/allowed/{name}"] = np.asarray(case.allowed[name], dtype=np.float64)
-    file = io.BytesIO()
-    np.savez_compressed(file, index=np.array(json.dumps(index)), **arrays)
-    return file.getvalue()
-
-
-def _cases(
-    operator: Operator, plan: Plan, dtype: str, values: Mapping[str, int], facts: Mapping[str, int]
-) -> Iterator[Case]:
-    oracle, rng, made = Oracle(operator, functions(operator.folder), dtype), np.random.default_rng(0), 0
-    families = [family for family in FAMILIES if family in oracle.families]
-    for family in families:
-        for workload in operator.hidden:
-            if made < MOST_CASES and _elements(operator, workload) <= MOST_ELEMENTS:
-                case = oracle.case(workload, family, rng, at_end=False)
-                if plan.supports(operator, case.dims, values, facts, dtype):
-                    made += 1
-                    yield case
-
-
-def _elements(operator: Operator, workload: Workload) -> int:
-    """The elements of the tensors whose shapes the workload tells by itself."""
-    env = operator.environment(workload.dims) | dict.fromkeys(operator.data_dims, 1)
-    return sum(int(np.prod(tensor.sizes(env))) for tensor in operator.tensors)
