@@ -44,7 +44,7 @@ class Bound:
     notes: Notes = ()
     """Notes on the profiles of its parents, if these were taken."""
     brief: Brief | None = None
-    """Further facts that a prompt may tell; None where no model is asked, or the run is older than that."""
+    """Further facts that a prompt may tell; None where no model is asked."""
     stands_at: float = 0.0
     """The log speedup that the fastest kernel certainly had."""
 

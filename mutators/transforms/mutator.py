@@ -68,8 +68,7 @@ def _child(request: Request, parents: tuple[Parent, ...], operator: Operator) ->
         text = step[0]
         made.append(step[1])
     if not made:
-        # Replays compare this text with what runs have stored since before transforms were called so.
-        what = f"`{wish}` applies nowhere" if wish else "no rewrite applies"
+        what = f"`{wish}` applies nowhere" if wish else "no transform applies"
         return None, f"{what} in this {operator.name} kernel"
     child = Kernel(parent.operator, parent.target, text, dict(parent.values))
     if random_values:
