@@ -158,8 +158,6 @@ class Studio:
         self._sessions = sessions
         self._author = author
         self._baseline = Kernel(operator.name, task.target, operator.naive(task.target))
-        self._handed_in: dict[str, float] = {}
-        """By kernel id, when it was handed in last."""
         self._answers: dict[str, str] = {}
         """By kernel id of a draft, the question that it was the answer to, where its kernel may have another id."""
         self._bench = Workbench(
@@ -246,7 +244,7 @@ class Studio:
         return await self._tell({"custom_id": key, "content": wanted.text, "author": self._author}, key)
 
     def _fault_of(self, key: str, text: str) -> str:
-        """What keeps the text from being a child of the question's kernel; empty where nothing does, or words alone are
+        """The fault that keeps a text from being a child of the question's kernel; empty where none does, words alone are
         asked for, or the edits are of an earlier answer, which the search knows."""
         (asked,) = self._run.rows("outside.asking", prefix=key)
         request = records.request_from(asked)
@@ -270,12 +268,8 @@ class Studio:
         known = {row["kernel_id"] for row in born if row["task"] == str(self.task)}
         parents = tuple(name for name in handed.bases if name in known)
         guest = Invitation(kernel.source, self._author, str(self.task), parents[:1], kernel.values, handed.change)
-        began = time.time()
-        told = await self._tell(json.loads(guest.to_line()), kernel.id)
-        if not told.failed:
-            self._handed_in[kernel.id] = began
-            self._answers.pop(kernel.id, None)  # what became of it as an answer counts no more
-        return told
+        self._answers.pop(kernel.id, None)  # what became of it as an answer counts no more
+        return await self._tell(json.loads(guest.to_line()), kernel.id)
 
     async def _attempt(self, wanted: WholeAttempt) -> Result:
         draft = {"source": wanted.source, "edits": wanted.edits, "base": wanted.base, "values": dict(wanted.values)}
@@ -322,8 +316,9 @@ class Studio:
     def _where(self, of: str) -> str:
         """Words on what a verdict that is not there waits for."""
         key = self._answer_of(of)
-        mine = (*self._handed_in, *waiting_guests(self.folder, [self.task]))
-        if any(name.startswith(of) for name in mine) or self._run.rows("outside.heard", prefix=key):
+        if self._waits(of) or self._run.rows("outside.heard", prefix=key):
+            if not self._sessions.under_way:
+                return "It is queued until the search goes on: see `start_run` with `run`; do not hand it in again."
             (ahead,) = self._run.rows("outside.ahead")
             return (
                 f"It is queued, {ahead['n']} requests are under way with it: call `verdict` again with a longer "
@@ -332,6 +327,10 @@ class Studio:
         if self._run.rows("outside.asking", prefix=key):
             return "The question waits for an answer: hand one in with `submit`, `attempt` or `answer`."
         return f"Nothing whose id begins with {of} was handed in."
+
+    def _waits(self, kernel_id: str) -> bool:
+        """Whether a guest whose id begins so waits for its verdict."""
+        return any(name.startswith(kernel_id) for name in waiting_guests(self.folder, [self.task]))
 
     def _answer_of(self, of: str) -> str:
         """The question that a draft was the answer to; what is no such draft stays as it is."""
@@ -357,10 +356,11 @@ class Studio:
         return None
 
     def _judged(self, kernel_id: str) -> Result | None:
-        since = max((at for name, at in self._handed_in.items() if name.startswith(kernel_id)), default=0.0)
+        if self._waits(kernel_id):  # handed in again, so that an earlier end says nothing
+            return None
         rows = self._run.rows("kernels.judged", task=str(self.task), prefix=kernel_id)
         if len(rows) != 1:
-            lost = self._run.rows("outside.lost", task=str(self.task), prefix=kernel_id, since=since)
+            lost = self._run.rows("outside.lost", task=str(self.task), prefix=kernel_id)
             return Result(bounded(untrusted(lost[0]["failure"])), failed=True) if lost else None
         (judged,) = self._run.rows("kernels.measured", evaluations=[rows[0]["evaluation_id"]])
         evaluation = records.evaluation_from(judged)

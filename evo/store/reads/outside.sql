@@ -33,9 +33,8 @@ from asks
 where request_id not in (select request_id from tells) and request_id not in (select request_id from questions)
 
 -- [lost]
--- Why a request for a kernel whose id begins so led to no verdict, the last one told after a moment.
+-- Why the last request for a kernel whose id begins so led to no verdict.
 select p.failure
 from tells t join proposals p using (request_id)
 where t.task = $task and starts_with(t.kernel_id, $prefix) and t.status = 'unavailable'
-    and epoch(t.created_at) >= $since
 order by t.seq desc limit 1
