@@ -244,8 +244,8 @@ class Studio:
         return await self._tell({"custom_id": key, "content": wanted.text, "author": self._author}, key)
 
     def _fault_of(self, key: str, text: str) -> str:
-        """The fault that keeps a text from being a child of the question's kernel; empty where none does, words alone are
-        asked for, or the edits are of an earlier answer, which the search knows."""
+        """The fault that keeps a text from being a child of the question's kernel; empty where none does, where words
+        alone are asked for, and where edits are of an earlier answer, which the search knows."""
         (asked,) = self._run.rows("outside.asking", prefix=key)
         request = records.request_from(asked)
         if asked["role"] == MENDING or not isinstance(mutator(request.mutator), Asking):
