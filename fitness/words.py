@@ -69,6 +69,11 @@ def speedup(value: float, low: float, high: float, more: str = "") -> str:
     return f"{ratio(value)} (95 %: {interval(low, high)}{more})"
 
 
+def certainly(low: float | None) -> str:
+    """Return what is certain of a speedup, confirmed or not, by the lower end of its interval: `certainly 1.20x`."""
+    return "no gain is certain" if low is None or low <= 1 else f"certainly {ratio(low)}"
+
+
 def estimate(value: float, low: float, high: float) -> str:
     """Return a ratio with its interval, within a sentence that says of what: `1.02 (0.962 to 1.08, unresolved)`.
 

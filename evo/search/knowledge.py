@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from statistics import median
 
 from evo import rows
 from evo.individual import Individual, is_naive
@@ -30,6 +31,8 @@ Source = tuple[str, str]
 """A kernel id, and the id of the evaluation that was told of it."""
 REMEMBERED = 5_000
 """Kernels whose standing is known, kernels of which is known what was tried on them, and questions; those used last."""
+NAIVE_SEEN = 101
+"""Times of the naive kernel whose median a briefing has; the latest ones."""
 TRIED_SHOWN, TRANSFORMS_SHOWN = 5, 2
 """Attempts at one kernel that a briefing has: of language models, and of other mutators."""
 HELPED_SHOWN, FRUITLESS_SHOWN, FAILED_SHOWN, SIBLINGS_SHOWN, EARLIER_SHOWN = 6, 4, 4, 2, 3
@@ -97,7 +100,8 @@ class Knowledge:
         self.lineage = Lineage()
         self._earlier = tuple(earlier)
         self._task = str(task)
-        self._naive_us: dict[str, float] = {}
+        self._naive_seen_us: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=NAIVE_SEEN))
+        """By workload, the naive kernel's time in its own evaluation and in every one that was paired with it."""
         self._library: Standing = {}
         self._known: Latest[str, Known] = Latest(REMEMBERED)
         """By kernel id."""
@@ -122,7 +126,7 @@ class Knowledge:
         question = _question(request)
         base = request.parents[0] if request.parents else ""
         found = Brief(
-            dict(self._naive_us),
+            self.naive_us,
             self._library,
             parents={name: known.standing for name in request.parents if (known := self._known.recall(name))},
             asked_before=self._asked.get(question) or 0,
@@ -195,8 +199,8 @@ class Knowledge:
 
     @property
     def naive_us(self) -> Mapping[str, float]:
-        """By workload, the naive kernel's time."""
-        return self._naive_us
+        """By workload, the naive kernel's time: the median, as a machine has bad seconds."""
+        return {workload: median(seen) for workload, seen in self._naive_seen_us.items()}
 
     # --- being told -------------------------------------------------------------------------------------------------
 
@@ -205,8 +209,8 @@ class Knowledge:
         request, evaluation = individual.request, individual.evaluation
         self._open.pop(request.id, None)
         self.lineage.told(individual)
-        if is_naive(request) and evaluation and evaluation.correct:
-            self._naive_us = {timing.workload: timing.latency_us for timing in evaluation.timings}
+        if evaluation and evaluation.correct and individual.fresh:
+            self._see_naive(evaluation, own=is_naive(request))
         base = self._base(request)
         if request.kind in (Kind.CHILD, Kind.GUEST) and base and not individual.unavailable:
             self._attempted(individual, base)
@@ -215,6 +219,11 @@ class Knowledge:
             self._programs.setdefault(text_digest(individual.kernel), known)
         if evaluation and individual.fresh and evaluation.correct:
             self._learn(individual, evaluation)
+
+    def _see_naive(self, evaluation: Evaluation, *, own: bool) -> None:
+        if own or evaluation.anchor_id == self.lineage.naive_id:
+            for timing in evaluation.timings:
+                self._naive_seen_us[timing.workload].append(timing.latency_us if own else timing.anchor_latency_us)
 
     def _base(self, request: Request) -> str:
         """The kernel that an idea is tried on: the first of the parents that is known to be right, else the first."""

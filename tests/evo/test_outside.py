@@ -285,7 +285,10 @@ def test_guests_are_individuals_of_every_strategy(strategy: str, tmp_path: Path)
     tell(folder, json.dumps({"source": GUEST.format(1), "author": "bob", "parents": [naive["kernel_id"][:9]]}))
     searched(5)
     tell(folder, json.dumps({"source": GUEST.format(2), "note": "nothing new"}))
-    tell(folder, json.dumps({"source": GUEST.format(2), "note": "told again"}))
+    again = json.dumps({"source": GUEST.format(2), "note": "told again", "task": "softmax"})
+    (problem,) = tell(folder, again).problems
+    assert problem.endswith("is handed in already, and waits for its verdict")
+    Inbox(folder).put([again])  # at the same moment from elsewhere
     searched(8)
     found = rows(folder, "select * from lineage where mutator = 'guest' order by number desc")
     assert [(row["number"], row["author"], row["description"]) for row in found] == [
