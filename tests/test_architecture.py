@@ -184,5 +184,5 @@ def test_the_command_line_loads_nothing_heavy() -> None:
 
 
 def test_a_server_of_tools_is_there_before_a_client_gives_it_up() -> None:
-    needed = {"duckdb", "mcp", "mcp_types"}
+    needed = {"duckdb", "elftools", "mcp", "mcp_types"}
     assert loaded_by("evo.outside.mcp_server", sorted(HEAVY.keys() - needed)) == []
