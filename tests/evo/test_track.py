@@ -234,19 +234,23 @@ def test_figures_go_to_clients_that_log_by_step(kind: Any, tmp_path: Path, monke
     class Artifact:
         def __init__(self, name: str, type: str) -> None: ...
 
-        @contextmanager
-        def new_file(self, name: str, mode: str) -> Iterator[Any]:
-            yield SimpleNamespace(write=lambda text: files.__setitem__(name, text))
+        def add_dir(self, place: str) -> None:
+            texts = (path for path in Path(place).rglob("*") if path.is_file())
+            files.update({str(path.relative_to(place)): path.read_text() for path in texts})
 
     vars(module).update(init=lambda **words: calls.append(words) or begun, Artifact=Artifact)
     monkeypatch.setitem(sys.modules, kind.name, module)
-    assert follow(ended(tmp_path / "run"), kind(), OVER, silent)
+    folder, told = ended(tmp_path / "run"), Told()
+    assert follow(folder, kind(), OVER, silent) and follow(folder, told, OVER, silent)
     steps = [call[0] for call in calls if isinstance(call, tuple)]
     assert steps == sorted(steps) and len(steps) > 10 and calls[-1] == "finish"
     assert calls[0]["name"] == "r" and calls[0]["config"]["seed"] == 7 and calls[0]["resume"] == "allow"
-    assert any(f"{TASK}/confirmed_speedup" in call[1] for call in calls if isinstance(call, tuple))
-    if kind is Wandb:
-        assert {"report.html", "verdicts.json", "card.json"} < files.keys()
+    logged = [call[1] for call in calls if isinstance(call, tuple)]
+    assert any(f"{TASK}/confirmed_speedup" in figures for figures in logged)
+    dated = [figures["_timestamp"] for figures in logged if "_timestamp" in figures]
+    assert dated == [point.at_s for news in told.news for point in news.points] * (kind is Wandb)
+    assert {"report.html", "verdicts.json", "card.json"} < files.keys()
+    assert any(name.startswith("kernels/") for name in files)
 
 
 @pytest.mark.filterwarnings("ignore")  # those of its own libraries
