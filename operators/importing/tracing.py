@@ -24,10 +24,10 @@ import torch
 from torch import nn
 from torch._decomp import core_aten_decompositions
 from torch._guards import Source
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 from torch.func import functional_call, functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+from torch.fx.experimental.symbolic_shapes import DimDynamic, GuardOnDataDependentSymNode, ShapeEnv
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
@@ -40,8 +40,10 @@ from operators.importing.symbols import at, plain, value_of
 
 LOOK_S = 500
 """Seconds that a whole look may compute."""
-TRACE_S = 20
-"""Seconds that one attempt with symbols may take; after it fewer sizes are symbols."""
+TRACE_S = 100
+"""Seconds that one attempt with symbols may take; after it no sizes are symbols."""
+MOST_CALLS = 5000
+"""Functions of torch that a computation may call: a loop of Python over elements calls some for each."""
 MOST_ELEMENTS = 3_000_000
 """Elements of all values of a computation that is tried for real."""
 MOST_WORK = 100_000_000
@@ -57,9 +59,12 @@ MOST_SMALL = 1 << 29
 MOST_QUICK, MOST_QUICK_WORK = 30_000_000, 3e9
 """Elements, and operations, of recorded calls that are workloads of the set `cpu` too."""
 REAL_S = 20
+BY_VALUES = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)
 FLOATING = ("T", "ACC", "fp16", "bf16", "fp32", "fp64")
 WIDEST = 1e4
 """Largest median of S, as a multiple of the largest result, for which analysed errors tell right from wrong."""
+EVEN = 32
+"""Sizes that differ by it are of one kind."""
 KINDS: Mapping[str, tuple[int, tuple[int, ...]]] = {
     "one element": (1, (1,)),
     "small": (2, (1, 2, 3, 4, 5)),
@@ -73,6 +78,14 @@ KINDS: Mapping[str, tuple[int, tuple[int, ...]]] = {
 
 class Failed(Exception):
     """A problem cannot be imported; the text is one line."""
+
+
+class Hopeless(Failed):
+    """No other sizes would help."""
+
+
+class TooLong(Failed):
+    """A foreign source computes for longer than it may."""
 
 
 class _Named(Source):
@@ -109,6 +122,8 @@ def foreign(seconds: int) -> Iterator[None]:
         yield
     except Failed:
         raise
+    except TimeoutError as error:
+        raise TooLong(str(error)) from None
     except (Exception, SystemExit) as error:  # noqa: BLE001 (the border to a foreign source)
         raise Failed(f"{type(error).__name__}: {' '.join(str(error).split())[:250]}") from None
     finally:
@@ -163,8 +178,16 @@ def plain_parameters() -> Iterator[None]:
 class Seedless(TorchFunctionMode):
     """Leaves generators out of calls, as symbols have no values to draw, and makes shapes depend on no values."""
 
+    calls = 0
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call the function without its generator."""
+        self.calls += 1
+        if self.calls > MOST_CALLS:
+            raise Hopeless(
+                f"it calls more than {MOST_CALLS:,} functions of torch, as loops of Python over elements do: a graph "
+                "needs functions of whole tensors"
+            )
         kwargs = {name: each for name, each in (kwargs or {}).items() if name != "generator"}
         return counted(*args, **kwargs) if func in (torch.bincount, torch.Tensor.bincount) else func(*args, **kwargs)
 
@@ -257,7 +280,9 @@ class Symbolic:
                 self.symbols[name] = self.env.create_symintnode(symbol, hint=value, source=_Named(name))
             return self.symbols[name]
 
-        with FakeTensorMode(shape_env=self.env, allow_non_fake_inputs=True):
+        fake = FakeTensorMode(shape_env=self.env, allow_non_fake_inputs=True)
+        # The choice of a faster convolution would be a condition on sizes.
+        with fake, torch.backends.mkldnn.flags(enabled=False), torch.backends.nnpack.flags(enabled=False):
             with self.draws, Seedless():
                 self.leaves = Leaves(*problem.made(knob))
             self.symbols = {n: s for n, s in self.symbols.items() if isinstance(s, torch.SymInt)}
@@ -267,7 +292,13 @@ class Symbolic:
                 function = functionalize(lambda _, *given: self.leaves(*given))
                 table: Any = core_aten_decompositions()
                 with plain_parameters():
-                    self.module = make_fx(function, table, "real", _allow_non_fake_inputs=True)(held, *tensors)
+                    try:
+                        self.module = make_fx(function, table, "real", _allow_non_fake_inputs=True)(held, *tensors)
+                    except BY_VALUES:
+                        raise Hopeless(
+                            "what it computes next hangs on values of its tensors (an `if`, a mask as an index, "
+                            "nonzero), which no graph can say"
+                        ) from None
 
     def expr(self, number: Any) -> Any:
         """A size as an expression of the symbols that are left."""
@@ -310,11 +341,16 @@ def attempts(problem: Problem) -> Symbolic:
 
 
 def _attempted(problem: Problem, attempts: list[set[str]]) -> tuple[Symbolic | None, str]:
-    reason = ""
-    for fixed in attempts:
+    reason, waiting = "", list(attempts)
+    while waiting:
+        fixed = waiting.pop(0)
         try:
             with foreign(TRACE_S):
                 return Symbolic(problem, fixed), ""
+        except Hopeless:
+            raise
+        except TooLong as error:
+            reason, waiting = str(error), waiting[-1:]
         except Failed as error:
             reason = str(error)
     return None, reason
@@ -449,13 +485,15 @@ class Trials:
     def hidden(self) -> list[dict[str, Any]]:
         """Shapes of every kind at which source and graph agree."""
         rng, found, seen = random.Random(0), [], set()
-        self._raise_limit()
+        lowest = self.lowest()
+        is_heavy = self._raise_limit(lowest)
         for kind, (wanted, pool) in KINDS.items():
             kept = tries = 0
+            wanted = 1 if is_heavy else wanted
             for _ in range(400):
                 if kept == wanted or tries == 3 * wanted:
                     break
-                dims = {dim: self._size(rng, dim, pool) for dim in self.base}
+                dims = {dim: self._size(rng, dim, pool, lowest[dim]) for dim in self.base}
                 key = tuple(dims.values())
                 if key in seen or not self.allows(dims):
                     continue
@@ -466,21 +504,36 @@ class Trials:
                     found.append({"source": kind, "dims": dims})
         return found
 
-    def _size(self, rng: random.Random, dim: str, pool: tuple[int, ...]) -> int:
+    def _size(self, rng: random.Random, dim: str, pool: tuple[int, ...], lowest: int) -> int:
         base = self.base[dim]
         if rng.random() < 0.75:
-            return rng.choice(pool)
+            size = rng.choice(pool)
+            return size + max(0, -(-(lowest - size) // EVEN) * EVEN)  # of the same kind
         return max(1, rng.choice((base, base >> 1, base >> 2, base >> 3, base >> 4, base >> 5, base * 2)))
 
-    def _raise_limit(self) -> None:
-        """A problem whose constants are large cannot be tried small."""
+    def lowest(self) -> dict[str, int]:
+        """The smallest sizes that its conditions allow: the largest halved again and again, and then each lowered."""
+        *_, dims = self._halved()
+        for dim in dims:
+            least = 1
+            while least < dims[dim]:
+                middle = (least + dims[dim]) // 2
+                if self.allows(dims | {dim: middle}, large=True):
+                    dims = dims | {dim: middle}
+                else:
+                    least = middle + 1
+        return dims
+
+    def _raise_limit(self, lowest: Mapping[str, int]) -> bool:
+        """Whether a problem cannot be tried small, as its constants are large: it may then be tried as it can."""
         try:
-            ones = dict.fromkeys(self.base, 1)
-            least, work = self.elements(ones), self.work(ones)
+            elements, work = self.elements(lowest), self.work(lowest)
         except (TypeError, ValueError, ZeroDivisionError):  # half of one is no size
-            return
-        self.least = max(self.least, min(3 * least, 400_000_000))
+            return False
+        is_heavy = elements > self.least or work > self.most_work
+        self.least = max(self.least, min(3 * elements, 400_000_000))
         self.most_work = max(self.most_work, 3 * work)
+        return is_heavy
 
     def smaller(self) -> dict[str, int] | None:
         """Sizes like the problem's own that a CPU computes in little time."""
@@ -626,11 +679,11 @@ def look(problem: Problem) -> dict[str, Any]:
     if not hidden:
         reason = trials.differences[0] if trials.differences else "no size fits its conditions"
         raise Failed(f"its graph cannot be confirmed against its source: {reason}")
-    cpu = trials.smaller()
+    cpu = trials.smaller() or hidden[-1]["dims"]
     seen = {made.tensor_names.get(name, name): shown for name, shown in trials.shown.items()}
     described = made.described(symbolic, seen)
     if all(trials.constant):
-        scale = trials.telling(cpu or hidden[-1]["dims"])
+        scale = trials.telling(cpu)
         for each in described:
             if each["role"] == "in" and each["dtype"] in FLOATING:
                 each["distribution"] = f"normal(0, {scale:g})"
@@ -638,23 +691,23 @@ def look(problem: Problem) -> dict[str, Any]:
             f"the source's own inputs all give one result: numbers are drawn from normal(0, {scale:g}) here"
         )
     smallest = sorted((shape["dims"] for shape in hidden), key=trials.elements)[:MOST_DEGENERATE]
-    shapes = [cpu or hidden[-1]["dims"], *smallest]
+    shapes = [cpu, *smallest]
     drawn_otherwise(made, trials, [each for each in described if each["role"] == "in"], shapes)
     return {
         "graph": made.graph,
         "derived": made.derived,
         "dims": trials.base,
         "hidden": hidden,
-        "cpu": cpu or hidden[-1]["dims"],
+        "cpu": cpu,
         "quick": trials.quick() if problem.is_pure else [],
-        "small": trials.small() or cpu or hidden[-1]["dims"],
+        "small": trials.small() or cpu,
         "inputs": described,
         "returned": made.returned,
         "flops": written(made, made.flops, trials),
         "terms": next(iter(written(made, made.terms, trials)), "1"),
         "dtype": made.dtype,
         "workloads": [made.workload(symbolic, sizes) if trials.follows(sizes) else {} for sizes in problem.workloads],
-        "bound": trials.bound(cpu or hidden[-1]["dims"]),
+        "bound": trials.bound(cpu),
         "notes": [*made.notes, *problem.notes],
         "differences": trials.differences[:3],
     }
