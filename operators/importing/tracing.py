@@ -63,8 +63,6 @@ BY_VALUES = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicO
 FLOATING = ("T", "ACC", "fp16", "bf16", "fp32", "fp64")
 WIDEST = 1e4
 """Largest median of S, as a multiple of the largest result, for which analysed errors tell right from wrong."""
-EVEN = 32
-"""Sizes that differ by it are of one kind."""
 KINDS: Mapping[str, tuple[int, tuple[int, ...]]] = {
     "one element": (1, (1,)),
     "small": (2, (1, 2, 3, 4, 5)),
@@ -178,14 +176,16 @@ def plain_parameters() -> Iterator[None]:
 class Seedless(TorchFunctionMode):
     """Leaves generators out of calls, as symbols have no values to draw, and makes shapes depend on no values."""
 
-    calls = 0
+    def __init__(self, most_calls: float = math.inf) -> None:
+        super().__init__()
+        self.left, self.most_calls = most_calls, most_calls
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call the function without its generator."""
-        self.calls += 1
-        if self.calls > MOST_CALLS:
+        self.left -= 1
+        if self.left < 0:
             raise Hopeless(
-                f"it calls more than {MOST_CALLS:,} functions of torch, as loops of Python over elements do: a graph "
+                f"it calls more than {self.most_calls:,} functions of torch, as loops of Python over elements do: a graph "
                 "needs functions of whole tensors"
             )
         kwargs = {name: each for name, each in (kwargs or {}).items() if name != "generator"}
@@ -214,6 +214,10 @@ class Leaves:
                     each.p = 0.0
                 elif hasattr(each, "dropout") and isinstance(each.dropout, float):
                     each.__dict__["dropout"] = 0.0
+                for name, value in list(vars(each).items()):  # a state that it was made with, and did not register
+                    if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim():
+                        del vars(each)[name]
+                        each.register_buffer(name, value)
             self._add(self.module.named_parameters(), "parameter")
             self._add(self.module.named_buffers(), "buffer")
         self.held = len(self.names)
@@ -288,7 +292,7 @@ class Symbolic:
             self.symbols = {n: s for n, s in self.symbols.items() if isinstance(s, torch.SymInt)}
             held = torch.empty(list(self.symbols.values()))  # for the tracer to know every symbol
             tensors = self.leaves.tensors
-            with torch.no_grad(), Seedless():
+            with torch.no_grad(), Seedless(MOST_CALLS):
                 function = functionalize(lambda _, *given: self.leaves(*given))
                 table: Any = core_aten_decompositions()
                 with plain_parameters():
@@ -296,8 +300,8 @@ class Symbolic:
                         self.module = make_fx(function, table, "real", _allow_non_fake_inputs=True)(held, *tensors)
                     except BY_VALUES:
                         raise Hopeless(
-                            "what it computes next hangs on values of its tensors (an `if`, a mask as an index, "
-                            "nonzero), which no graph can say"
+                            "it decides by values of its tensors (an `if`, nonzero, a mask as an index), which no "
+                            "graph can say"
                         ) from None
 
     def expr(self, number: Any) -> Any:
@@ -349,8 +353,10 @@ def _attempted(problem: Problem, attempts: list[set[str]]) -> tuple[Symbolic | N
                 return Symbolic(problem, fixed), ""
         except Hopeless:
             raise
-        except TooLong as error:
-            reason, waiting = str(error), waiting[-1:]
+        except TooLong:
+            reason, waiting = f"to record all of its operators takes longer than {TRACE_S} s", waiting[-1:]
+            if not waiting:
+                raise Hopeless(f"{reason}, as where each step of time has its own") from None
         except Failed as error:
             reason = str(error)
     return None, reason
@@ -414,6 +420,8 @@ class Trials:
         self.constant: list[bool] = []
         self.base = {made.dims[name]: problem.sizes[name] for name in made.dims}
         self.least, self.most_work = float(MOST_ELEMENTS), float(MOST_WORK)
+        self.is_heavy = False
+        """Whether even its smallest sizes are above these."""
 
     def values(self, dims: Mapping[str, int]) -> dict[Any, int]:
         """Sizes by symbol; one that no tensor comes from keeps the source's."""
@@ -486,10 +494,10 @@ class Trials:
         """Shapes of every kind at which source and graph agree."""
         rng, found, seen = random.Random(0), [], set()
         lowest = self.lowest()
-        is_heavy = self._raise_limit(lowest)
+        self._raise_limit(lowest)
         for kind, (wanted, pool) in KINDS.items():
             kept = tries = 0
-            wanted = 1 if is_heavy else wanted
+            wanted = 1 if self.is_heavy else wanted
             for _ in range(400):
                 if kept == wanted or tries == 3 * wanted:
                     break
@@ -508,7 +516,8 @@ class Trials:
         base = self.base[dim]
         if rng.random() < 0.75:
             size = rng.choice(pool)
-            return size + max(0, -(-(lowest - size) // EVEN) * EVEN)  # of the same kind
+            step = 2 * (size & -size)  # what is this much larger is even as often
+            return size + max(0, -((size - lowest) // step)) * step
         return max(1, rng.choice((base, base >> 1, base >> 2, base >> 3, base >> 4, base >> 5, base * 2)))
 
     def lowest(self) -> dict[str, int]:
@@ -524,16 +533,15 @@ class Trials:
                     least = middle + 1
         return dims
 
-    def _raise_limit(self, lowest: Mapping[str, int]) -> bool:
-        """Whether a problem cannot be tried small, as its constants are large: it may then be tried as it can."""
+    def _raise_limit(self, lowest: Mapping[str, int]) -> None:
+        """A problem whose constants are large cannot be tried small; it is tried as small as it can be, and less."""
         try:
-            elements, work = self.elements(lowest), self.work(lowest)
+            least, work = self.elements(lowest), self.work(lowest)
         except (TypeError, ValueError, ZeroDivisionError):  # half of one is no size
-            return False
-        is_heavy = elements > self.least or work > self.most_work
-        self.least = max(self.least, min(3 * elements, 400_000_000))
+            return
+        self.is_heavy = least > self.least or work > self.most_work
+        self.least = max(self.least, min(3 * least, 400_000_000))
         self.most_work = max(self.most_work, 3 * work)
-        return is_heavy
 
     def smaller(self) -> dict[str, int] | None:
         """Sizes like the problem's own that a CPU computes in little time."""
@@ -690,8 +698,8 @@ def look(problem: Problem) -> dict[str, Any]:
         made.notes.append(
             f"the source's own inputs all give one result: numbers are drawn from normal(0, {scale:g}) here"
         )
-    smallest = sorted((shape["dims"] for shape in hidden), key=trials.elements)[:MOST_DEGENERATE]
-    shapes = [cpu, *smallest]
+    smallest = sorted((shape["dims"] for shape in hidden), key=trials.elements)
+    shapes = [cpu, *smallest[: 1 if trials.is_heavy else MOST_DEGENERATE]]
     drawn_otherwise(made, trials, [each for each in described if each["role"] == "in"], shapes)
     return {
         "graph": made.graph,
