@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from evo.charts.drawing import Interactive, colour
-from evo.charts.figures import TIMES
+from evo.charts.figures import TIMES, time_unit
 from fitness.words import in_words, ratio
 
 Rows = Sequence[Mapping[str, Any]]
@@ -81,7 +81,7 @@ def individuals_picture(
     `link` is the address of a kernel's card, with `{task}` and `{id}` in it; empty: there are none. `carded` are those
     that have one, by task and id; None: all.
     """
-    _, seconds = _unit(max((row["elapsed_s"] for row in rows), default=0))
+    *_, seconds = time_unit(max((row["elapsed_s"] for row in rows), default=0))
     points = [_point(row, seconds, carded) for row in rows]
     known = {(row["task"], row["kernel_id"]): point for row, point in zip(rows, points, strict=True)}
     steps = [
@@ -226,7 +226,7 @@ def _across(points: Rows) -> dict[str, Any]:
     """The encoding of generation or time."""
     ends = (max((point[name] or 0 for point in points), default=0) for name in ("generation", "elapsed"))
     generations, elapsed = ends
-    unit, seconds = _unit(elapsed)
+    _, unit, seconds = time_unit(elapsed)
     return {
         "field": "x", "type": "quantitative", "title": None,
         "scale": {
@@ -240,11 +240,6 @@ def _across(points: Rows) -> dict[str, Any]:
             "tickCount": 8, "tickMinStep": 1, "labelOverlap": True, "grid": False,
         },
     }  # fmt: skip
-
-
-def _unit(elapsed_s: float) -> tuple[str, int]:
-    """The unit of an axis of time, and its seconds."""
-    return ("s", 1) if elapsed_s < 300 else ("min", 60) if elapsed_s < 10_800 else ("h", 3600)
 
 
 def _colours(names: Mapping[str, list[str]], shades: list[str]) -> dict[str, Any]:

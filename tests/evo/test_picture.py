@@ -15,6 +15,7 @@ import vl_convert
 import evo
 from evo.api import Run
 from evo.charts.drawing import Interactive, on_paper
+from evo.charts.figures import lines_figure, progress_figure
 from evo.charts.picture import SHADES, individuals_picture, pictured
 from evo.report.run import write_report
 from evo.store import Store
@@ -143,6 +144,20 @@ def test_charts_are_shown_and_saved(story: Run, tmp_path: Path) -> None:
         story.plot.archive().save(tmp_path / "a.gif")
     with pytest.raises(UserError, match="nothing to draw"):
         story.plot.progress("gelu")
+
+
+@pytest.mark.parametrize(
+    ("end_s", "unit", "end"), [(170, "seconds", 170), (1200, "minutes", 20), (28_800, "hours", 8), (345_600, "days", 4)]
+)
+def test_an_axis_of_time_is_in_the_unit_that_people_read_it_in(end_s: float, unit: str, end: float) -> None:
+    leader = {"best_speedup": 2.0, "speedup": 2.0, "speedup_low": 1.9, "speedup_high": 2.1}
+    progress = progress_figure(TASK, [leader | {"elapsed_s": 0.0}], {"elapsed_s": end_s}, "elapsed_s")
+    rows = [{"series": "a", "elapsed_s": place, "share": 0.5} for place in (0.0, end_s)]
+    lines = lines_figure("Busy", rows, ["a"], ("elapsed_s", "seconds"), ("share", "share"))
+    for made, field in ((progress, "at"), (lines, "elapsed_s")):
+        assert made.spec["layer"][-1]["encoding"]["x"]["title"] == unit
+        assert made.spec["data"]["values"][-1][field] == end
+        vl_convert.vegalite_to_vega(on_paper(made.spec))
 
 
 def test_runs_and_kernels_have_short_words(
