@@ -21,7 +21,7 @@ from evo.report.run import write_report
 from evo.store import Store
 from operators.errors import UserError
 from tests.evo.browser import CHROMIUM, tab
-from tests.store.rows import START_S, TASK, History, run
+from tests.store.rows import START_S, TASK, History, joined, run
 from tests.store.story import stored
 
 
@@ -85,6 +85,22 @@ def test_what_filters_and_colours_go_by_is_in_the_points_and_the_drawing_compile
     assert {"across", "shade", "mutator", "model", "verdict", "archive", "words", "until"} <= bound.keys()
     compiled = vl_convert.vegalite_to_vega(on_paper(spec))
     assert "var(" not in json.dumps(compiled)
+
+
+def test_every_edge_of_the_tree_is_there_also_of_second_parents_and_of_other_tasks(story: Run, tmp_path: Path) -> None:
+    spec = drawn(story).spec["datasets"]
+    named = {point["until"]: point["card"] for point in spec["individuals"]}
+    rows = story.sql("select kernel_id, unnest(parents) as parent from lineage").to_pylist()
+    edges = sorted((named[edge["parent"]], named[edge["child"]]) for edge in spec["edges"])
+    assert edges == sorted((row["parent"], row["kernel_id"]) for row in rows) and len(edges) > len(named) - 1
+    first, second = History(TASK), History("softmax/fp64/cpu")
+    first.propose(0, "ancestor", "", "K0").evaluate(0, "K0", "screen", "correct", log_speedup=0.1)
+    second.propose(0, "port", "K0", "P", source_task=TASK).evaluate(0, "P", "screen", "correct", log_speedup=0.1)
+    with Store(tmp_path / "run", create=True) as store:
+        store.commit(joined({"runs": [run()]}, first.tables, second.tables)).result()
+    spec = drawn(Run(tmp_path / "run")).spec["datasets"]
+    named = {point["until"]: point["task"] for point in spec["individuals"]}
+    assert [(named[edge["parent"]], named[edge["child"]]) for edge in spec["edges"]] == [(TASK, "softmax/fp64/cpu")]
 
 
 def test_of_many_individuals_a_part_is_drawn_which_is_said_with_the_best_in_it(story: Run) -> None:
