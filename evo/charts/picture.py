@@ -35,6 +35,8 @@ MOVED = (
 )
 ENDS = ("certain", "generation", "at", "until")
 """Fields of an edge's parent, by which it has a place."""
+FAINT = {"expr": "clamp(500 / length(data('edges')), 0.06, 0.4)"}
+"""Opacity of edges: of many each is faint."""
 WIDTH, HEIGHT, ROW = 760, 320, 15
 MARK = {
     "type": "point", "filled": True, "opacity": 0.65, "size": 30, "clip": True, "tooltip": {"content": "data"},
@@ -205,7 +207,7 @@ def _params(
     if len(names["island"]) > 1:
         cells["island"] = "best of each island's cells"
     yield _choice("archive", "show", cells)
-    yield _choice("tree", "edges", {"": "of the best kernels", "all": "all"})
+    yield _choice("tree", "edges", {"": "of the best", "all": "all"})
     if has_moves:
         yield _choice("migrations", "migrations", {"": "hidden", "shown": "shown"})
     text = {"input": "text", "name": "text", "placeholder": "kernel, change, cell"}
@@ -338,7 +340,7 @@ def _timed(
 
 
 def _tree(x: Mapping[str, Any], y: Mapping[str, Any]) -> dict[str, Any]:
-    """The layer of every edge from a parent to a child that both have a time, where it is asked for."""
+    """The layer of every edge from a parent to a child that both have a time, where it is asked for; many are faint."""
     every = {"data": {"name": "individuals"}, "key": "until"}
     child = [*ENDS, "task", "mutator", "model", "verdict", "island", "id", "change", "cell"]
     parent = {name: f"parent_{name}" for name in ENDS}
@@ -353,7 +355,7 @@ def _tree(x: Mapping[str, Any], y: Mapping[str, Any]) -> dict[str, Any]:
             {"calculate": PLACE, "as": "x"},
             {"calculate": PLACE.replace("datum.", "datum.parent_"), "as": "there"},
         ],
-        "mark": {"type": "rule", "strokeWidth": 0.6, "opacity": 0.35, "color": "var(--ink)", "clip": True},
+        "mark": {"type": "rule", "strokeWidth": 0.6, "opacity": FAINT, "color": "var(--ink)", "clip": True},
         "encoding": {
             "x": x, "x2": {"field": "there"}, "y": {"field": "certain", **y}, "y2": {"field": "parent_certain"},
         },
