@@ -1,8 +1,8 @@
 """The picture of a run: every individual as a point, the speedup that it certainly has over generation or time.
 
 The paths of the best kernels are drawn on top, and all edges of the tree where that is chosen. Kernels
-without a time stand in rows below, one for each reason. A page draws it on a canvas by script, with filters, and a slider
-that shows the population as it stood.
+without a time stand in rows below, one for each reason. A page draws it on a canvas by script, with filters, and a
+slider that shows the population as it stood.
 """
 
 from __future__ import annotations
