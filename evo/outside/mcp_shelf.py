@@ -15,7 +15,7 @@ from evo.budget import parse_limits
 from evo.folders import DATABASE, find_run
 from evo.outside.detached import LOG, detach
 from evo.outside.kit import SKILL
-from evo.report.amounts import of_budget
+from evo.report.amounts import budgeted
 from evo.report.health import runs_in
 from evo.report.run_kernels import difference, meant
 from evo.workbench.tools import ArgumentError, Arguments, bounded, parsed, profiled, tool
@@ -322,7 +322,7 @@ def _run_line(row: Mapping[str, Any]) -> str:
     if "tasks" not in row:
         return f"{row['run']}: {row['state']}: {row['reason']}"
     best = f"best {ratio(row['best_speedup'])} at {row['best_task']}" if row["best_speedup"] else "nothing faster yet"
-    limits = ", ".join(of_budget(kind, amount) for kind, amount in row["budget"].items())
+    limits = budgeted(row["budget"])
     return f"{row['run']}: {', '.join(row['tasks'])}; {row['state']}; {best}; budget {limits or 'none'}"
 
 
