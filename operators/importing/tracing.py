@@ -186,8 +186,8 @@ class Seedless(TorchFunctionMode):
         self.left -= 1
         if self.left < 0:
             raise Hopeless(
-                f"it calls more than {self.most_calls:,} functions of torch, as loops of Python over elements do: a graph "
-                "needs functions of whole tensors"
+                f"it calls more than {self.most_calls:,} functions of torch, as loops of Python over elements do: a "
+                "graph needs functions of whole tensors"
             )
         kwargs = {name: each for name, each in (kwargs or {}).items() if name != "generator"}
         return counted(*args, **kwargs) if func in (torch.bincount, torch.Tensor.bincount) else func(*args, **kwargs)

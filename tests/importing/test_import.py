@@ -165,9 +165,7 @@ def test_sizes_are_found_where_a_flattened_image_leaves_few(tmp_path: Path) -> N
 )
 def test_what_no_graph_can_say_is_told_at_once(body: str, reason: str, tmp_path: Path) -> None:
     problem = tmp_path / "1_told.py"
-    problem.write_text(
-        f"import torch\n\n\ndef told(x):\n    {body}\n\n\ndef make(n=4096):\n    return torch.rand(n)\n"
-    )
+    problem.write_text(f"import torch\n\n\ndef told(x):\n    {body}\n\n\ndef make(n=4096):\n    return torch.rand(n)\n")
     with pytest.raises(UserError, match=reason):
         import_problem(f"{problem}:told", inputs=f"{problem}:make", out=tmp_path / "told")
 
