@@ -2,7 +2,7 @@
 
 Among them are features of a kernel that are legal and suspicious: with them a kernel may tell a timed call from a
 checked one. Builds find these in machine code, PTX and symbols, never in a source's text, and keep the reasons as the
-fact `flagged`: `fitness.cuda.compile.ptx.FLAGGED` and `fitness.cpu.flagged.flagged` own the lists. No verdict depends
+fact `flagged`: `fitness.cuda.compile.ptx.FLAGGED` and `fitness.cpu.build.flagged` own the lists. No verdict depends
 on it. Wherever a level is told, `standing` says both, so that no reader sees `confirmed` and misses the rest.
 """
 
@@ -67,6 +67,11 @@ def interval(low: float | None, high: float | None) -> str:
 def speedup(value: float, low: float, high: float, more: str = "") -> str:
     """Return a ratio with its interval, for itself: `1.25x (95 %: 1.20 to 1.31)`."""
     return f"{ratio(value)} (95 %: {interval(low, high)}{more})"
+
+
+def certainly(low: float | None) -> str:
+    """Return what is certain of a speedup, confirmed or not, by the lower end of its interval: `certainly 1.20x`."""
+    return "no gain is certain" if low is None or low <= 1 else f"certainly {ratio(low)}"
 
 
 def estimate(value: float, low: float, high: float) -> str:

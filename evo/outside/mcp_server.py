@@ -17,6 +17,7 @@ from evo.outside.questions import config_of
 from evo.version import engine_version
 from mutators.asking.answers import LineError, only_task
 from mutators.bench import Tool
+from operators.definition.spec import Task
 from operators.errors import UserError
 
 INSTRUCTIONS = """You write fast kernels for a search, which verifies and times whatever is handed in.
@@ -45,33 +46,39 @@ def make_server(place: Toolbox) -> Server[Any]:
 
 
 class Opened:
-    """Places at runs, with what each of them has begun."""
+    """Places at runs, with what each of them has begun. A run that is opened again has its drafts still."""
 
     def __init__(self, author: str, search: Sequence[str] | None) -> None:
         """Hands in as `author`; with the options `search` of `evo resume` it goes on with searches."""
         self._author = author
         self._search = search
-        self._begun: list[tuple[DraftWorkers, Sessions]] = []
+        self._begun: dict[Path, tuple[DraftWorkers, Sessions, dict[Task, Studio]]] = {}
 
     def open(self, folder: Path, task: str) -> Studios:
         """Return the place at the run in `folder`, or at the one task of it whose name begins so. It raises
         UserError."""
-        config = config_of(folder)
-        operators = {each: operator for operator, each in config.tasks()}
+        studios = self._studios(folder.resolve())
         try:
-            chosen = [only_task(task, operators)] if task else [*operators]
+            chosen = [only_task(task, studios)] if task else [*studios]
         except LineError as error:
             raise UserError(f"--task {task}: {error}") from None
-        workers, sessions = DraftWorkers(folder, config), Sessions(folder, self._search)
-        self._begun.append((workers, sessions))
-        return Studios([
-            Studio(folder, config, operators[each], each, pool=workers, sessions=sessions, author=self._author)
-            for each in chosen
-        ])  # fmt: skip
+        return Studios([studios[each] for each in chosen])
+
+    def _studios(self, folder: Path) -> dict[Task, Studio]:
+        """The places at all tasks of a run, which are made once."""
+        if folder not in self._begun:
+            config = config_of(folder)
+            workers, sessions = DraftWorkers(folder, config), Sessions(folder, self._search)
+            made = {
+                task: Studio(folder, config, operator, task, pool=workers, sessions=sessions, author=self._author)
+                for operator, task in config.tasks()
+            }
+            self._begun[folder] = workers, sessions, made
+        return self._begun[folder][2]
 
     async def close(self) -> None:
         """End workers and searches."""
-        for workers, sessions in self._begun:
+        for workers, sessions, _ in self._begun.values():
             await workers.close()
             sessions.close()
 

@@ -15,7 +15,7 @@ from evo.budget import parse_limits
 from evo.folders import DATABASE, find_run
 from evo.outside.detached import LOG, detach
 from evo.outside.kit import SKILL
-from evo.report.amounts import of_budget
+from evo.report.amounts import budgeted
 from evo.report.health import runs_in
 from evo.report.run_kernels import difference, meant
 from evo.workbench.tools import ArgumentError, Arguments, bounded, parsed, profiled, tool
@@ -64,15 +64,20 @@ class ListOperators(Arguments):
 
 class StartRun(Arguments):
     """Begin a search that goes on by itself and ends with its budget, and open it: then the tools of a run are its own.
-    It asks no language model that costs money. With `ask_me` it asks its questions of you: see `next_question`."""
+    It asks no language model that costs money. With `ask_me` it asks its questions of you: see `next_question`. With
+    `run` it goes on with that one, and takes a larger `budget` or `confirm` alone."""
 
     model_config = example(operators=["softmax"], budget=["30min", "200evals"], target="cpu")
 
-    operators: Annotated[list[Name], Field(min_length=1, max_length=32, description="names, as `operators` has them")]
+    operators: Annotated[tuple[Name, ...], Field(max_length=32, description="names, as `operators` has them")] = ()
     budget: Annotated[
-        list[Annotated[str, Field(pattern=r"^[0-9A-Za-z.]+$", max_length=40)]],
-        Field(min_length=1, max_length=4, description="limits: 60s, 10min, 8h (time), 500evals (kernels), 2gpuh"),
-    ]
+        tuple[Annotated[str, Field(pattern=r"^[0-9A-Za-z.]+$", max_length=40)], ...],
+        Field(max_length=4, description="limits of the whole run: 60s, 10min, 8h (time), 500evals (kernels), 2gpuh"),
+    ] = ()
+    run: Annotated[str, Field(max_length=200, description="go on with this run, which has ended")] = ""
+    confirm: Annotated[bool, Field(description="with `run`: only confirm its best kernels, however long it takes")] = (
+        False
+    )
     target: Annotated[Literal["cpu", "cuda"], Field(description="device that kernels run on")] = "cpu"
     dtypes: Annotated[tuple[Name, ...], Field(max_length=8, description="none: the operator's first dtype")] = ()
     seed: Annotated[int, Field(ge=0, lt=2**31, description="a number that all that is random comes from")] = 0
@@ -207,12 +212,20 @@ class Shelf:
 
     def _start_run(self, wanted: StartRun) -> str:
         parse_limits(wanted.budget)
-        words = ["run", *wanted.operators, "--target", wanted.target, "--seed", str(wanted.seed)]
-        words += [word for each in wanted.budget for word in ("--budget", each)]
-        words += [word for each in wanted.dtypes for word in ("--dtype", each)]
-        words += [*(("--llm", OUTSIDE) if wanted.ask_me else ()), "--runs", str(self._folder)]
-        begun = detach(words, self._folder)
-        ends = " or ".join(wanted.budget)
+        words = [word for each in wanted.budget for word in ("--budget", each)] + ["--runs", str(self._folder)]
+        ends = " or ".join(wanted.budget) or "the end of its budget"
+        if wanted.run:
+            _check_resumed(wanted)
+            folder = find_run(self._folder, wanted.run)
+            ends = "its best kernels are confirmed" if wanted.confirm else ends
+            begun = detach(["resume", str(folder), *words, *["--confirm"] * wanted.confirm], self._folder, folder)
+        else:
+            if not wanted.operators or not wanted.budget or wanted.confirm:
+                raise UserError("name `operators` and a `budget` to begin a run, or a `run` to go on with it")
+            words += ["--target", wanted.target, "--seed", str(wanted.seed)]
+            words += [word for each in wanted.dtypes for word in ("--dtype", each)]
+            words += ["--llm", OUTSIDE] if wanted.ask_me else []
+            begun = detach(["run", *wanted.operators, *words], self._folder)
         told = f"Run {begun.folder.name} goes on by itself (process {begun.process}) until {ends}."
         said = (begun.folder / LOG).read_text(encoding="utf-8", errors="replace").splitlines()
         warned = "".join(f"\nBeforehand: {line.removeprefix(SAID)}" for line in said if line.startswith(SAID))
@@ -289,6 +302,15 @@ class Shelf:
         return text[wanted.offset : end] + more
 
 
+def _check_resumed(wanted: StartRun) -> None:
+    """A run that goes on is what it was begun as. It raises UserError."""
+    new = wanted.model_fields_set - {"run", "budget", "confirm"}
+    if new:
+        raise UserError(f"{', '.join(sorted(new))}: of a new run; one that goes on takes `budget` and `confirm`")
+    if wanted.confirm and wanted.budget:
+        raise UserError("`confirm` takes no `budget`: it confirms the best kernels, however long that takes")
+
+
 def _name(text: str) -> str:
     """An operator of the catalog by its name; a path would load code. It raises UserError."""
     if text not in folders():
@@ -300,7 +322,7 @@ def _run_line(row: Mapping[str, Any]) -> str:
     if "tasks" not in row:
         return f"{row['run']}: {row['state']}: {row['reason']}"
     best = f"best {ratio(row['best_speedup'])} at {row['best_task']}" if row["best_speedup"] else "nothing faster yet"
-    limits = ", ".join(of_budget(kind, amount) for kind, amount in row["budget"].items())
+    limits = budgeted(row["budget"])
     return f"{row['run']}: {', '.join(row['tasks'])}; {row['state']}; {best}; budget {limits or 'none'}"
 
 

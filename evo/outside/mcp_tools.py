@@ -23,7 +23,7 @@ from evo.api import Row, Run
 from evo.config import RunConfig
 from evo.inbox import Inbox
 from evo.outside.drafts import Sessions
-from evo.outside.questions import Desk, Question, open_questions, take
+from evo.outside.questions import Desk, Question, open_questions, take, waiting_guests
 from evo.report.health import limits, spent, used
 from evo.workbench.bench import Workbench
 from evo.workbench.tools import (
@@ -41,13 +41,16 @@ from evo.workbench.tools import (
 )
 from evo.workers.jobs import Runs
 from fitness.judging.base import Anchor
-from fitness.words import flags, ratio, standing
+from fitness.words import certainly, flags, speedup, standing
 from mutators.asking.answers import Invitation, LineError, only_task
+from mutators.asking.dialogue import MENDING, child
 from mutators.asking.manual import manual
+from mutators.asking.mutators import Asking
 from mutators.base import Request
 from mutators.bench import Result, Tool
 from mutators.prompts import shortened, untrusted
 from mutators.prompts.informed import machine
+from mutators.registry import mutator
 from operators.definition.spec import Operator, Task
 from operators.errors import UserError
 from operators.kernel import Kernel
@@ -72,8 +75,10 @@ class ReadMachine(Arguments):
 
 class NextQuestion(Arguments):
     """Take a question that the search asks and that no other agent has taken: its id and the whole prompt. It is yours
-    to answer with `submit`, `attempt` or `answer`; you may as well leave it and hand in what you like."""
+    to answer with `submit`, `attempt` or `answer`; you may as well leave it and hand in what you like. With the id of
+    a question that was taken: read that one again."""
 
+    question: Annotated[str, Field(max_length=80, description="id of the question to read again; none: a new one")] = ""
     skip: Annotated[int, Field(ge=0, le=10_000, description="leave out so many, from the oldest on")] = 0
 
 
@@ -152,8 +157,7 @@ class Studio:
         self.task = task
         self._sessions = sessions
         self._author = author
-        self._handed_in: dict[str, float] = {}
-        """By kernel id, when it was handed in last."""
+        self._baseline = Kernel(operator.name, task.target, operator.naive(task.target))
         self._answers: dict[str, str] = {}
         """By kernel id of a draft, the question that it was the answer to, where its kernel may have another id."""
         self._bench = Workbench(
@@ -188,24 +192,24 @@ class Studio:
             ends = [row["detail_json"] for row in endings if row["kind"] in ("finished", "stopped")]
             ended = json.loads(ends[-1])["reason"] if ends else "it was killed"
             lines.append(f"No search is under way; the last one ended: {ended}. {self._sessions.last_words()}".strip())
-        lines += map(_best_line, best)
+        lines += map(best_line, best)
         lines.append(f"Used of the budget: {used(spent(use), limits(use)) or 'nothing'}.")
         lines.append(f"{told['n']} requests are finished; {len(questions)} questions wait for answers.")
         return Result("\n".join(lines))
 
     async def _next_question(self, wanted: NextQuestion) -> Result:
         questions = await asyncio.to_thread(self._open)
-        free = [question for question in questions if not question.is_taken]
-        if len(free) <= wanted.skip:
-            others = f", {len(questions) - len(free)} of them taken" if len(free) < len(questions) else ""
-            return Result(
-                f"{len(questions) or 'no'} questions wait for answers{others}; you may submit drafts of your own."
-            )
-        question = free[wanted.skip]
+        if wanted.question:
+            question = _only_question(wanted.question, questions)
+        else:
+            free = [question for question in questions if not question.is_taken]
+            if len(free) <= wanted.skip:
+                return Result(_none_free(questions))
+            question = free[wanted.skip]
         with suppress(UserError):  # where nothing can be told it stays free
             await asyncio.to_thread(take, self.folder, [question])
         best = await self._rows("kernels.best_files", task=str(self.task))
-        return Result("\n".join([*map(_best_line, best), question.to_text()]))
+        return Result("\n".join([*map(best_line, best), question.to_text()]))
 
     async def _machine(self, wanted: ReadMachine) -> Result:
         known = machine(self._config.device, self.task.dtype)
@@ -235,7 +239,20 @@ class Studio:
 
     async def _answer(self, wanted: GiveAnswer) -> Result:
         key = await asyncio.to_thread(self._key, wanted.question)
+        if fault := await asyncio.to_thread(self._fault_of, key, wanted.text):
+            raise ArgumentError(f"nothing was handed in, and the question is open: {fault}")
         return await self._tell({"custom_id": key, "content": wanted.text, "author": self._author}, key)
+
+    def _fault_of(self, key: str, text: str) -> str:
+        """The fault that keeps a text from being a child of the question's kernel; empty where none does, where words
+        alone are asked for, and where edits are of an earlier answer, which the search knows."""
+        (asked,) = self._run.rows("outside.asking", prefix=key)
+        request = records.request_from(asked)
+        if asked["role"] == MENDING or not isinstance(mutator(request.mutator), Asking):
+            return ""
+        stored = self._run.rows("kernels.files", kernels=[*request.parents[:1]])
+        parent = records.kernel_from(stored[0]) if stored else self._baseline
+        return child(text, parent, self._operator, request)[1]
 
     async def _submit(self, wanted: HandIn) -> Result:
         handed = await self._bench.use("submit", {"kernel": wanted.kernel, "change": wanted.change})
@@ -251,7 +268,7 @@ class Studio:
         known = {row["kernel_id"] for row in born if row["task"] == str(self.task)}
         parents = tuple(name for name in handed.bases if name in known)
         guest = Invitation(kernel.source, self._author, str(self.task), parents[:1], kernel.values, handed.change)
-        self._handed_in[kernel.id] = time.time()
+        self._answers.pop(kernel.id, None)  # what became of it as an answer counts no more
         return await self._tell(json.loads(guest.to_line()), kernel.id)
 
     async def _attempt(self, wanted: WholeAttempt) -> Result:
@@ -291,13 +308,37 @@ class Studio:
                 return found
             left = end - time.monotonic()
             if left <= 0 or not may_come:
-                return Result("There is no verdict yet.\n" + (await self._status(Status())).text)
+                where = await asyncio.to_thread(self._where, wanted.of)
+                return Result(f"There is no verdict yet. {where}\n{(await self._status(Status())).text}")
             self._sessions.ensure()
             await asyncio.sleep(min(left, LOOK_EVERY_S))
 
+    def _where(self, of: str) -> str:
+        """Words on what a verdict that is not there waits for."""
+        key = self._answer_of(of)
+        if self._waits(of) or self._run.rows("outside.heard", prefix=key):
+            if not self._sessions.under_way:
+                return "It is queued until the search goes on: see `start_run` with `run`; do not hand it in again."
+            (ahead,) = self._run.rows("outside.ahead")
+            return (
+                f"It is queued, {ahead['n']} requests are under way with it: call `verdict` again with a longer "
+                "`wait_s`, and do not hand it in again."
+            )
+        if self._run.rows("outside.asking", prefix=key):
+            return "The question waits for an answer: hand one in with `submit`, `attempt` or `answer`."
+        return f"Nothing whose id begins with {of} was handed in."
+
+    def _waits(self, kernel_id: str) -> bool:
+        """Whether a guest whose id begins so waits for its verdict."""
+        return any(name.startswith(kernel_id) for name in waiting_guests(self.folder, [self.task]))
+
+    def _answer_of(self, of: str) -> str:
+        """The question that a draft was the answer to; what is no such draft stays as it is."""
+        return next((key for name, key in self._answers.items() if name.startswith(of)), of)
+
     def _fate(self, of: str) -> Result | None:
         """The outcome of a question's answer, or of a kernel; None: there is none yet."""
-        of = next((key for name, key in self._answers.items() if name.startswith(of)), of)
+        of = self._answer_of(of)
         asked = self._run.rows("outside.asking", prefix=of)
         if not asked:
             return self._judged(of)
@@ -315,10 +356,11 @@ class Studio:
         return None
 
     def _judged(self, kernel_id: str) -> Result | None:
-        since = max((at for name, at in self._handed_in.items() if name.startswith(kernel_id)), default=0.0)
+        if self._waits(kernel_id):  # handed in again, so that an earlier end says nothing
+            return None
         rows = self._run.rows("kernels.judged", task=str(self.task), prefix=kernel_id)
         if len(rows) != 1:
-            lost = self._run.rows("outside.lost", task=str(self.task), prefix=kernel_id, since=since)
+            lost = self._run.rows("outside.lost", task=str(self.task), prefix=kernel_id)
             return Result(bounded(untrusted(lost[0]["failure"])), failed=True) if lost else None
         (judged,) = self._run.rows("kernels.measured", evaluations=[rows[0]["evaluation_id"]])
         evaluation = records.evaluation_from(judged)
@@ -333,10 +375,7 @@ class Studio:
 
     def _key(self, prefix: str) -> str:
         """The one open question whose id begins so. It raises ArgumentError."""
-        found = [question.cache_key for question in self._open() if question.cache_key.startswith(prefix)]
-        if len(found) != 1:
-            raise ArgumentError(f"{len(found) or 'no'} open questions have an id that begins with {prefix}")
-        return found[0]
+        return _only_question(prefix, self._open()).cache_key
 
     def _key_or_none(self, prefix: str) -> str:
         """The same; empty where the question is no longer open, so that a kernel for it is a guest."""
@@ -348,10 +387,9 @@ class Studio:
             raise
 
     def _best(self) -> Anchor:
-        baseline = Kernel(self._operator.name, self.task.target, self._operator.naive(self.task.target))
         rows = self._run.rows("kernels.best_files", task=str(self.task))
         if not rows:
-            return Anchor(baseline, 0.0, 0.0)
+            return Anchor(self._baseline, 0.0, 0.0)
         return Anchor(records.kernel_from(rows[0]), rows[0]["log_speedup"], rows[0]["log_speedup_se"])
 
     def _manual(self) -> str:
@@ -364,7 +402,7 @@ class Studio:
 
 
 class Studios:
-    """The studios of a run's tasks behind one set of tools. One task is worked on until a use names another one."""
+    """Studios of a run's tasks behind one set of tools. One task is worked on until a use names another one."""
 
     def __init__(self, studios: Sequence[Studio]) -> None:
         self._studios = {studio.task: studio for studio in studios}
@@ -399,6 +437,23 @@ def _of_a_task(plain: Tool) -> Tool:
     return replace(plain, parameters={**plain.parameters, "properties": properties})
 
 
-def _best_line(row: Row) -> str:
-    where = f"The best kernel of {row['task']} is {row['kernel_id'][:12]}"
-    return f"{where}, {ratio(row['speedup'])} naive ({standing(row['level'], row['flagged'])})."
+def best_line(row: Row) -> str:
+    """Return a line on the best kernel of a task, with what is certain of its gain."""
+    gain = speedup(row["speedup"], row["speedup_low"], row["speedup_high"])
+    sure = f"{certainly(row['speedup_low'])}, {standing(row['level'], row['flagged'])}"
+    return f"The best kernel of {row['task']} is {row['kernel_id'][:12]}, {gain} naive: {sure}."
+
+
+def _only_question(prefix: str, questions: Sequence[Question]) -> Question:
+    """The one of these open questions whose id begins so. It raises ArgumentError."""
+    found = [question for question in questions if question.cache_key.startswith(prefix)]
+    if len(found) != 1:
+        raise ArgumentError(f"{len(found) or 'no'} open questions have an id that begins with {prefix}")
+    return found[0]
+
+
+def _none_free(questions: Sequence[Question]) -> str:
+    """Words for an agent that there is no question for, with those that it may have taken."""
+    taken = ", ".join(question.cache_key[:12] for question in questions if question.is_taken)
+    others = f"; of those these are taken, and can be read again by their ids: {taken}" if taken else ""
+    return f"{len(questions) or 'no'} questions wait for answers{others}. You may submit drafts of your own."

@@ -8,7 +8,7 @@ id nor order says more than that two questions are of the same cell.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from evo.compare.cells import CONFIG, Standing, begun, folder_of, standing
 from evo.compare.config import Cell
 from evo.config import RunConfig
 from evo.inbox import Inbox
+from evo.rows import request_from
 from mutators.asking.answers import (
     NO_GUESTS,
     WITHDRAWN,
@@ -32,6 +33,7 @@ from mutators.asking.answers import (
 )
 from mutators.base import Message
 from mutators.llm.settings import OUTSIDE, is_outside
+from operators.definition.spec import Task
 from operators.errors import UserError
 from operators.identity import digest
 from operators.kernel import Kernel
@@ -94,6 +96,21 @@ def config_of(folder: Path) -> RunConfig:
     return RunConfig.from_json(row["config_json"])
 
 
+def waiting_guests(folder: Path, tasks: Sequence[Task]) -> set[str]:
+    """Return the ids of the guests of a run, with these tasks, that wait for their verdicts."""
+    asked = map(request_from, Run(folder).rows("outside.guests"))
+    found = {_kernel_of(each.task, each.params["source"], each.params["values"]) for each in asked}
+    for item in _told_in(Inbox(folder)):
+        if isinstance(item, Invitation):
+            with suppress(LineError):
+                found.add(_kernel_of(only_task(item.task, tasks), item.source, item.values))
+    return found
+
+
+def _kernel_of(task: Task, source: str, values: Mapping[str, int]) -> str:
+    return Kernel(task.operator, task.target, source, values).id
+
+
 def nobody_asks(folder: Path) -> str:
     """Return why a run has no question to the outside; empty where one of its models is outside."""
     llm = config_of(folder).llm
@@ -126,6 +143,7 @@ class Desk:
         self._asked: set[str] = {row["cache_key"] for row in self._run.rows("calls.asked_outside")}
         self._answered = {row["cache_key"]: row["is_withdrawn"] for row in self._run.rows("outside.answered")}
         self._told = _answered_in(Inbox(folder))
+        self._waiting = waiting_guests(folder, self._tasks)
 
     def look_at(self, lines: Iterable[tuple[str, str]]) -> Told:
         """Sort lines, each with the place where it stands."""
@@ -168,6 +186,8 @@ class Desk:
             rows = self._run.rows("kernels.born_like", task=str(task), prefix=parent)
             parents.append(only_kernel(parent, [row["kernel_id"] for row in rows], task))
         kernel = Kernel(task.operator, task.target, guest.source, guest.values)
+        if kernel.id in self._waiting:
+            raise LineError(f"kernel {kernel.id[:12]} is handed in already, and waits for its verdict")
         if self._run.rows("kernels.judged", task=str(task), prefix=kernel.id):
             raise LineError(f"kernel {kernel.id[:12]} has its verdict at {task}: the same file is not measured again")
         return replace(guest, author=guest.author or self._author, task=str(task), parents=tuple(parents))

@@ -18,6 +18,7 @@ from operators.errors import PlanError
 from operators.kernel import Kernel
 from operators.plan.reading import parse_plan
 
+CUT_OFF = "it was cut off at the limit of its length; say less, and prefer edits to whole files"
 TRIES = 2
 """Answers asked for until one can be used."""
 TRIES_WITH_CHECKS = 4
@@ -64,7 +65,9 @@ async def ask_for_child(
         if not call.status.heard or call.status is CallStatus.REFUSED:
             failure = no_answer(call)
             break
-        draft, failure = _child(call, base, operator, request)
+        draft, failure = (
+            (None, CUT_OFF) if call.status is CallStatus.CUT else child(call.answer, base, operator, request)
+        )
         if draft and not failure and (failure := repeated_program(draft, request, parent.briefing)):
             draft = None
         if bench and draft and not failure and number == 1:
@@ -125,18 +128,18 @@ def no_answer(call: Call) -> str:
     return f"{call.model} gave no answer: {call.error or 'its provider kept it back'}"
 
 
-def _child(call: Call, parent: Kernel, operator: Operator, request: Request) -> tuple[Kernel | None, str]:
-    """The child, if the answer holds one, and what is wrong with the answer."""
-    if call.status is CallStatus.CUT:
-        return None, "it was cut off at the limit of its length; say less, and prefer edits to whole files"
+def child(answer: str, parent: Kernel, operator: Operator, request: Request) -> tuple[Kernel | None, str]:
+    """Return the child, if the answer holds one, and what is wrong with the answer."""
     try:
-        source = (line_edited if request.params.get("form", "") == LINES else child_source)(parent.source, call.answer)
+        source = (line_edited if request.params.get("form", "") == LINES else child_source)(parent.source, answer)
     except AnswerError as error:
         return None, str(error)
     try:
         plan = parse_plan(source, operator, parent.target).for_dtype(request.task.dtype)
     except PlanError as error:
         return Kernel(parent.operator, parent.target, source), f"the header of the kernel file is broken: {error}"
+    if not parent.values:
+        return Kernel(parent.operator, parent.target, source), ""
     # A setting of the parent stays where the answer left the tunable's first value alone: else that is the author's.
     before: Mapping[str, Sequence[int]] = {}
     with suppress(PlanError):

@@ -31,7 +31,7 @@ def request(number: int, *parents: str, mutator: str = "rewrite", **changes: obj
 def timed(name: str, anchor: str, logs: tuple[float, ...], *, via: float = 0.0, se: float = 0.01) -> Evaluation:
     """A correct kernel, so many times as fast as its anchor, whose own mean log speedup is `via`."""
     mean = sum(logs) / len(logs)
-    timings = tuple(Timing(w, 10.0, 10.0 * math.exp(r), r, se, 9) for w, r in zip(WORKLOADS, logs, strict=True))
+    timings = tuple(Timing(w, 10.0 * math.exp(-r), 10.0, r, se, 9) for w, r in zip(WORKLOADS, logs, strict=True))
     return Evaluation(
         kernel(name).id, str(TASK), Level.FULL, Status.CORRECT, log_speedup=via + mean, log_speedup_se=se,
         anchor_id=kernel(anchor).id, anchor_log_speedup=via, log_ratio=mean, log_ratio_se=se, timings=timings,
@@ -72,6 +72,17 @@ def test_a_ratio_to_naive_goes_by_way_of_the_anchor_and_carries_both_errors() ->
     assert standing["small"].se == pytest.approx(math.hypot(0.01, 0.01))
     assert brief.naive_us == {"small": 10.0, "large": 10.0}
     assert brief.best and brief.best.source[0] in (kernel("a").id, kernel("b").id)
+
+
+def test_one_look_at_the_naive_kernel_in_bad_seconds_is_outweighed_by_later_ones() -> None:
+    known = Knowledge(TASK)
+    bad = tuple(Timing(w, 50.0, 50.0, 0.0, 0.01, 9) for w in WORKLOADS)
+    naive = Request(TASK, 0, "ancestor", (), 0, {"name": "naive"}, kind=Kind.ANCESTOR)
+    known.told(Individual(naive, kernel("naive"), replace(timed("naive", "naive", (0.0, 0.0)), timings=bad)))
+    known.told(child(request(1, "naive"), "a", timed("a", "naive", (0.3, 0.3)), "vectors"))
+    known.told(child(request(2, "naive"), "b", timed("b", "naive", (0.2, 0.4)), "tiles"))
+    known.told(child(request(3, "a"), "c", replace(timed("c", "a", (0.2, 0.4)), timings=bad), "loops"))
+    assert asked(known, request(4, "a")).naive_us == {"small": 10.0, "large": 10.0}
 
 
 def test_an_anchor_that_is_not_known_leaves_a_gap_and_no_guess() -> None:

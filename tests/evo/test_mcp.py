@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import sys
@@ -20,6 +21,8 @@ from evo.replay import replay
 from evo.session import run_row
 from evo.store import Store, query
 from mutators.bench import Result
+from operators.errors import UserError
+from operators.kernel import Kernel
 from tests.evo import outside_runs
 from tests.evo.test_cli import evo
 
@@ -29,9 +32,9 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from evo.outside.drafts import LOG, DraftWorkers, Sessions
-from evo.outside.mcp_server import make_server
+from evo.outside.mcp_server import Opened, make_server
 from evo.outside.mcp_shelf import OWN as SHELF
-from evo.outside.mcp_tools import OF_THE_BENCH, OWN, Studio, Studios
+from evo.outside.mcp_tools import OF_THE_BENCH, OWN, Studio, Studios, best_line
 
 ROOT = Path(__file__).parents[2]
 OPERATOR = ROOT / "tests" / "data" / "axpb"
@@ -164,7 +167,7 @@ def test_what_an_agent_does_wrong_is_told_and_ends_nothing(studio: Studio) -> No
     assert [failed for _, failed in found] == [True, True, True, True, False, True, True, True, False]
     assert "there is no tool" in texts[0]
     assert "no open questions have an id that begins with 000000" in texts[3]
-    assert texts[4].startswith("There is no verdict yet.\nRun run, task softmax/fp32/cpu.")
+    assert texts[4].startswith("There is no verdict yet. Nothing whose id begins with 000000 was handed in.\nRun run, ")
     assert "are allowed" in texts[6]
     assert texts[8].startswith("7 questions wait")
 
@@ -203,12 +206,71 @@ def test_a_session_that_takes_nothing_is_not_begun_again_and_again(tmp_path: Pat
     assert begun() == 2
 
 
+def test_an_answer_that_is_no_child_is_told_at_once_and_leaves_the_question_open(
+    studio: Studio, tmp_path: Path
+) -> None:
+    key = open_questions(tmp_path / "run")[0].cache_key
+    edits = "<<<<<<< SEARCH\nno such line\n=======\nanother\n>>>>>>> REPLACE\n"
+    found = used(
+        studio,
+        ("answer", {"question": key[:12], "text": edits}),
+        ("answer", {"question": key[:12], "text": "I do not know."}),
+        ("verdict", {"of": key, "wait_s": 0}),
+    )
+    assert [failed for _, failed in found] == [True, True, False]
+    assert "edit 1: what it searches for does not stand in the file" in found[0][0]
+    assert "neither an edit" in found[1][0] and "waits for an answer" in found[2][0]
+    assert len(open_questions(tmp_path / "run")) == 7 and not Inbox(tmp_path / "run").files()
+
+
+def test_a_question_that_was_taken_is_read_again_by_its_id(studio: Studio) -> None:
+    (first, _), (second, _) = used(studio, *[("next_question", {})] * 2)
+    key = first.partition("=== ")[2].split()[0]
+    found = used(studio, ("next_question", {"question": key[:12]}), ("next_question", {"question": "0" * 12}))
+    assert found[0] == (first, False) and second != first
+    assert found[1] == ("no open questions have an id that begins with 000000000000", True)
+    ((none, _),) = used(studio, ("next_question", {"skip": 9}))
+    assert key[:12] in none and "can be read again" in none
+
+
+def test_a_kernel_that_waits_for_its_verdict_is_queued_and_not_handed_in_twice(studio: Studio, tmp_path: Path) -> None:
+    line = json.dumps({"source": "/*! evo\n*/\nvoid softmax() {}\n", "task": "softmax"})
+    kernel = Kernel("softmax", "cpu", json.loads(line)["source"])
+    outside_runs.tell(tmp_path / "run", line)
+    assert "is handed in already, and waits" in outside_runs.tell(tmp_path / "run", line).problems[0]
+    ((text, failed),) = used(studio, ("verdict", {"of": kernel.id[:12], "wait_s": 0}))
+    assert not failed and text.startswith("There is no verdict yet. It is queued until the search goes on")
+
+
+def test_a_run_that_is_opened_again_has_its_drafts_still(
+    studio: Studio, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*_: Any) -> None:
+        raise UserError("there is no compiler")
+
+    monkeypatch.setattr(DraftWorkers, "run", fails)
+    opened = Opened("ann", None)
+    made = Kernel("softmax", "cpu", "/*! evo\n*/\nvoid softmax() {}\n")
+    ((text, _),) = used(opened.open(tmp_path / "run", ""), ("build", {"source": made.source}))
+    assert "there is no compiler" in text
+    found = used(opened.open(tmp_path / "run", "softmax"), ("submit", {"kernel": made.id, "change": "nothing"}))
+    assert found[0][0].startswith("It is told.")
+    asyncio.run(opened.close())
+
+
+def test_only_the_lower_end_of_a_gain_is_certain() -> None:
+    row = {"task": "t", "kernel_id": "k" * 20, "level": "confirmed", "flagged": None}
+    doubtful = best_line(row | {"speedup": 1.05, "speedup_low": 0.69, "speedup_high": 1.58})
+    assert "1.05x (95 %: 0.690 to 1.58) naive: no gain is certain, confirmed" in doubtful
+    assert "certainly 1.90x" in best_line(row | {"speedup": 2.0, "speedup_low": 1.9, "speedup_high": 2.1})
+
+
 @pytest.mark.slow
 def test_an_answer_that_cannot_be_used_is_asked_for_again(studio: Studio, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     first = open_questions(folder)[0]
-    ((text, failed),) = used(studio, ("answer", {"question": first.cache_key[:12], "text": "I do not know."}))
-    assert not failed and "judged when the run is resumed" in text
+    line = json.dumps({"custom_id": first.cache_key, "content": "I do not know."})
+    assert not outside_runs.tell(folder, line).problems
     ((text, failed),) = used(studio, ("answer", {"question": first.cache_key[:12], "text": "Or do I?"}))
     assert failed and "no open questions" in text
     outside_runs.session(folder, outside_runs.config())

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import re
+import shutil
 import signal
 import time
 from collections.abc import Mapping
@@ -147,6 +148,10 @@ def test_answers_are_short_by_default_and_pages_are_read_in_pieces(run_folder: P
         ({"operators": ["nothing_like_it"], "budget": ["1evals"]}, "nothing_like_it"),
         ({"operators": ["softmax"], "budget": ["1usd"], "ask_me": False}, "no model is asked"),
         ({"operators": ["softmax"], "budget": ["1evals"], "models": ["openai/gpt-5"]}, "models"),
+        ({"run": "last"}, "no run"),
+        ({"run": "last", "operators": ["softmax"]}, "operators: of a new run"),
+        ({"run": "last", "confirm": True, "budget": ["1evals"]}, "takes no `budget`"),
+        ({"operators": ["softmax"], "budget": ["1evals"], "confirm": True}, "a `run` to go on with"),
     ],
 )
 def test_what_cannot_begin_is_one_line_and_leaves_no_run(arguments: dict[str, Any], words: str, tmp_path: Path) -> None:
@@ -169,6 +174,19 @@ def test_an_agent_begins_a_run_that_goes_on_by_itself(tmp_path: Path) -> None:
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, signal.SIGTERM)
+
+
+@pytest.mark.slow
+def test_an_agent_raises_the_budget_of_a_run_and_has_its_best_confirmed(run_folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(run_folder, tmp_path / run_folder.name)
+    at = shelf(tmp_path)
+    for arguments in ({"budget": ["6evals"]}, {"confirm": True}):
+        text = told(at, "start_run", run="last", **arguments)
+        assert f"Run {run_folder.name} goes on by itself" in text and "is open" in text
+        while "finished" not in told(at, "runs"):
+            time.sleep(0.5)
+    (used,) = Run(tmp_path / run_folder.name).rows("health.use")
+    assert used["evaluations"] >= 6 and used["unconfirmed"] == 0
 
 
 def test_a_run_whose_task_is_not_named_is_told_and_opened_with_its_task(run_folder: Path) -> None:

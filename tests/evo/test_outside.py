@@ -25,9 +25,8 @@ from evo.inbox import Inbox
 from evo.outside.questions import Desk, open_questions, take
 from evo.replay import replay
 from evo.report.status import model_costs
-from evo.search.calls import restore_spending
 from evo.search.history import History
-from evo.search.models import NOT_TAKEN
+from evo.search.models import NOT_TAKEN, restore_spending
 from evo.search.task import task_states
 from evo.session import run_row
 from evo.store import Store, query
@@ -286,7 +285,10 @@ def test_guests_are_individuals_of_every_strategy(strategy: str, tmp_path: Path)
     tell(folder, json.dumps({"source": GUEST.format(1), "author": "bob", "parents": [naive["kernel_id"][:9]]}))
     searched(5)
     tell(folder, json.dumps({"source": GUEST.format(2), "note": "nothing new"}))
-    tell(folder, json.dumps({"source": GUEST.format(2), "note": "told again"}))
+    again = json.dumps({"source": GUEST.format(2), "note": "told again", "task": "softmax"})
+    (problem,) = tell(folder, again).problems
+    assert problem.endswith("is handed in already, and waits for its verdict")
+    Inbox(folder).put([again])  # at the same moment from elsewhere
     searched(8)
     found = rows(folder, "select * from lineage where mutator = 'guest' order by number desc")
     assert [(row["number"], row["author"], row["description"]) for row in found] == [

@@ -18,9 +18,11 @@ import pytest
 
 from evo import rows
 from evo.api import Run
+from evo.report.output import Scrubber
+from evo.report.run import report_page
 from evo.store import Store
 from evo.track.follower import follow, followed, track
-from evo.track.news import News
+from evo.track.news import News, artifacts
 from evo.track.sinks import JsonLog, Memory, Notify, Unreached, sinks
 from evo.track.trackers import Mlflow, Otel, Trackio, Wandb
 from operators.errors import UserError
@@ -90,6 +92,21 @@ def test_a_sink_is_told_everything_once_and_only_the_rest_after_a_resume(tmp_pat
     assert [row["kind"] for row in again.rows("events")] == ["session", "stopped"]
     assert not again.rows("requests") and not again.rows("calls") and not again.news[0].bests
     assert json.loads((folder / "track-told.json").read_text())["memory"] == {"looks": 2}
+
+
+def test_no_sink_is_told_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_API_KEY", "only-here-1234")
+    key, config = f"sk-{'x' * 24}", json.dumps({"endpoint": "https://me:hidden-word@host/v1"})
+    folder = stored(tmp_path / "run", story().call(3, "big", error=f"no such key: {key}"), config_json=config)
+    add(folder, ("session", {"tasks": [TASK]}), ("failed", {"error": "only-here-1234 is refused"}))
+    sink = Told()
+    assert follow(folder, sink, OVER, silent)
+    (news,) = sink.news
+    said = json.dumps([news.rows, news.settings, news.reason, artifacts(news)], default=str)
+    assert "no such key: [secret]" in said and "[secret] is refused" in said and "https://[secret]@host" in said
+    assert key not in said and "hidden-word" not in said and "only-here" not in said
+    page = report_page(ended(tmp_path / "plain"))
+    assert Scrubber().secrets(page) == page, "nothing else is changed"
 
 
 def test_a_sink_that_was_down_gets_all_of_it_and_one_line_says_so(tmp_path: Path) -> None:
