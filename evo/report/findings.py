@@ -49,11 +49,16 @@ def _finding(
     ]  # fmt: skip
     return TaskFinding(
         t.task, ratio(t.best_speedup), standing(t.level, t.flagged) if t.kernel_id else t.state,
-        f"{time_us(t.baseline_us)} \N{RIGHTWARDS ARROW} {time_us(t.best_us)}" if t.kernel_id else t.why, _beside(t),
-        is_sure=t.confirmed, points=[(row["elapsed_s"], row["best_speedup"]) for row in steps],
+        _brief(t), _beside(t), is_sure=t.confirmed, points=[(row["elapsed_s"], row["best_speedup"]) for row in steps],
         parts=[(name, said) for name, said in parts if said], command=_next(seen, t),
         link=anchor(t.task, t.kernel_id) if t.kernel_id else "",
     )  # fmt: skip
+
+
+def _brief(t: TaskSummary) -> str:
+    if t.kernel_id is None:
+        return t.why
+    return f"{time_us(t.baseline_us)} \N{RIGHTWARDS ARROW} {time_us(t.best_us)}" if t.baseline_us and t.best_us else ""
 
 
 def _beside(t: TaskSummary) -> str:
