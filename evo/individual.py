@@ -66,6 +66,12 @@ class Individual:
         return bool(self.evaluation and self.evaluation.correct)
 
     @property
+    def log_speedup(self) -> float:
+        """The log speedup of a correct kernel."""
+        assert self.evaluation and self.evaluation.log_speedup is not None
+        return self.evaluation.log_speedup
+
+    @property
     def built(self) -> bool:
         """Whether there is a kernel that compiled."""
         return bool(self.evaluation and self.evaluation.verdict not in (Status.INVALID, Status.COMPILE_ERROR))

@@ -51,6 +51,10 @@ class Latest(Generic[Key, Value]):
             self._entries.move_to_end(key)
         return self._entries.get(key)
 
+    def drop(self, key: Key) -> None:
+        """Take an entry out, if there is one."""
+        self._entries.pop(key, None)
+
     def values(self) -> Iterable[Value]:
         """Return the entries, the latest last."""
         return self._entries.values()

@@ -239,7 +239,7 @@ class _Ahead:
 
     def __init__(self, store: Journal) -> None:
         self.folder, self.waits, self.notes = store.folder, store.waits, store.notes
-        self.rows, self.close = store.rows, store.close
+        self.rows, self.outdate_snapshot, self.close = store.rows, store.outdate_snapshot, store.close
         self.last: Future[None] = _done()
         """The batch that was handed over last."""
         self._store = store

@@ -76,6 +76,10 @@ class Journal(Protocol):
         """An Arrow table; it sees every batch committed before the call, blocks, and raises StoreError."""
         ...
 
+    def outdate_snapshot(self) -> None:
+        """It lets every later reader see what was committed before this call."""
+        ...
+
     def close(self) -> None:
         """It commits what waits and closes; a second call does nothing."""
         ...

@@ -2,7 +2,7 @@
 
 Among them are features of a kernel that are legal and suspicious: with them a kernel may tell a timed call from a
 checked one. Builds find these in machine code, PTX and symbols, never in a source's text, and keep the reasons as the
-fact `flagged`: `fitness.cuda.compile.ptx.FLAGGED` and `fitness.cpu.flagged.flagged` own the lists. No verdict depends
+fact `flagged`: `fitness.cuda.compile.ptx.FLAGGED` and `fitness.cpu.build.flagged` own the lists. No verdict depends
 on it. Wherever a level is told, `standing` says both, so that no reader sees `confirmed` and misses the rest.
 """
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, Protocol
@@ -12,6 +13,7 @@ from fitness.evaluation import Evaluation
 from mutators.bench import Bench, Tool
 from mutators.briefing import Briefing
 from operators.definition.spec import Operator, Task
+from operators.errors import OperatorError, PlanError
 from operators.identity import digest
 from operators.kernel import Kernel
 
@@ -307,6 +309,21 @@ class Proposal:
     @property
     def cost_usd(self) -> float:
         return sum(call.cost_usd for call in self.calls)
+
+
+def worked(name: str, child: Callable[[], tuple[Kernel | None, str]], *, refused: str) -> Proposal:
+    """Return what a mutator that asks no model works out, and the time that it took.
+
+    `child` returns the kernel and what it is made of, or None and why there is none. Where a plan or an operator does
+    not allow it, `refused` says so in words.
+    """
+    started = time.perf_counter()
+    try:
+        kernel, text = child()
+    except (PlanError, OperatorError) as error:
+        kernel, text = None, f"{refused}: {error}"
+    seconds = time.perf_counter() - started
+    return Proposal(kernel, text, seconds=seconds) if kernel else Proposal(None, name, text, seconds=seconds)
 
 
 @dataclass(frozen=True)

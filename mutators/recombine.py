@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
@@ -14,7 +13,7 @@ from mutators.analysis.plan_edit import with_tunables
 from mutators.analysis.plan_tables import PlanTables
 from mutators.analysis.source_text import Edit, apply_edits
 from mutators.analysis.syntax import Node, walk
-from mutators.base import Parent, Proposal, Request
+from mutators.base import Parent, Proposal, Request, worked
 from operators.definition.spec import Operator
 from operators.errors import PlanError
 from operators.kernel import Kernel
@@ -46,12 +45,7 @@ class Recombine:
 
     def propose(self, request: Request, parents: tuple[Parent, ...], operator: Operator) -> Proposal:
         """A mixture of the first two parents. A failure says why there is none."""
-        started = time.perf_counter()
-        kernel, text = _child(request, parents, operator)
-        seconds = time.perf_counter() - started
-        if kernel is None:
-            return Proposal(None, self.name, text, seconds=seconds)
-        return Proposal(kernel, text, seconds=seconds)
+        return worked(self.name, lambda: _child(request, parents, operator), refused="a parent's plan cannot be used")
 
 
 @dataclass
@@ -93,10 +87,7 @@ def _child(request: Request, parents: tuple[Parent, ...], operator: Operator) ->
         return None, f"there is no part {wish!r} to mix; there are {', '.join(PARTS)}"
     if len(parents) < 2 or parents[0].kernel.id == parents[1].kernel.id:
         return None, "recombine needs two parents that differ"
-    try:
-        first, second = (read_side(parent.kernel, operator, request.task.dtype) for parent in parents[:2])
-    except PlanError as error:
-        return None, f"a parent's plan cannot be used: {error}"
+    first, second = (read_side(parent.kernel, operator, request.task.dtype) for parent in parents[:2])
     if first is None or second is None:
         return None, "a parent's header is not written table by table"
     random = Random(request.seed)

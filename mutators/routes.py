@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -12,10 +11,9 @@ from itertools import combinations
 from mutators.analysis.plan_edit import with_tunables
 from mutators.analysis.plan_tables import PlanTable, PlanTables
 from mutators.analysis.syntax import Node, walk
-from mutators.base import Parent, Proposal, Request
+from mutators.base import Parent, Proposal, Request, worked
 from mutators.recombine import WORD, Side, declared, read_side
 from operators.definition.spec import CPP_KEYWORDS, RESERVED, Operator
-from operators.errors import OperatorError, PlanError
 from operators.expression import Expression, parse
 from operators.kernel import Kernel
 from operators.plan.reading import Zero, parse_plan
@@ -55,15 +53,7 @@ class Route:
 
     def propose(self, request: Request, parents: tuple[Parent, ...], operator: Operator) -> Proposal:
         """The first parent with a route to the second. A failure says why there is none."""
-        started = time.perf_counter()
-        try:
-            kernel, text = _child(request, parents, operator)
-        except (PlanError, OperatorError) as error:
-            kernel, text = None, f"the two cannot be one file: {error}"
-        seconds = time.perf_counter() - started
-        if kernel is None:
-            return Proposal(None, self.name, text, seconds=seconds)
-        return Proposal(kernel, text, seconds=seconds)
+        return worked(self.name, lambda: _child(request, parents, operator), refused="the two cannot be one file")
 
 
 def _child(request: Request, parents: tuple[Parent, ...], operator: Operator) -> tuple[Kernel | None, str]:

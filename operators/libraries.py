@@ -101,11 +101,9 @@ def _kind(composed: bool, converted: bool) -> Kind:
     return "converted" if converted else "composed" if composed else "call"
 
 
-def compiled(
-    name: str = "", function: Callable[..., Any] | None = None, *, dtypes: tuple[str, ...] = ()
-) -> LibraryCall:
-    """Return what torch.compile makes of a function of torch's tensors, or of `library(...)` itself."""
-    return LibraryCall(f"{COMPILED}({name})", function, kind="compiled", dtypes=dtypes)
+def compiled(name: str) -> LibraryCall:
+    """Return what torch.compile makes of the `library(...)` of reference.py, under the name of what that calls."""
+    return LibraryCall(f"{COMPILED}({name})", kind="compiled")
 
 
 def compiles(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -6,7 +6,7 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -172,8 +172,17 @@ def test_nothing_shadows_the_standard_library() -> None:
     assert not (ours - {"__init__", "__main__"}) & sys.stdlib_module_names
 
 
-def test_the_command_line_loads_nothing_heavy() -> None:
-    heavy = [*sorted(HEAVY), "numpy", "pydantic"]
-    program = f"import sys, evo.cli.commands; print(*(m for m in {heavy} if m in sys.modules))"
+def loaded_by(module: str, among: Iterable[str]) -> list[str]:
+    """The libraries among these that a new process has loaded once it has imported our module."""
+    program = f"import sys, {module}; print(*(m for m in {list(among)} if m in sys.modules))"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert run.stdout.split() == []
+    return run.stdout.split()
+
+
+def test_the_command_line_loads_nothing_heavy() -> None:
+    assert loaded_by("evo.cli.commands", [*sorted(HEAVY), "numpy", "pydantic"]) == []
+
+
+def test_a_server_of_tools_is_there_before_a_client_gives_it_up() -> None:
+    needed = {"duckdb", "elftools", "mcp", "mcp_types"}
+    assert loaded_by("evo.outside.mcp_server", sorted(HEAVY.keys() - needed)) == []

@@ -15,6 +15,8 @@ TIMES = {
     "titlePadding": 12,
 }  # fmt: skip
 """An axis of ratios."""
+WHOLE = {"tickCount": 5, "tickMinStep": 1, "format": "~s"}
+"""An axis of counts, or of time."""
 ACROSS = {"evaluation": "evaluations", "elapsed_s": "seconds"}
 """By field, what progress is drawn against."""
 AXES = {
@@ -24,19 +26,33 @@ AXES = {
 """By target, what the cells of an archive lie along."""
 CELL = 34
 """Height of a row of the map, in pixels."""
+TIME_UNITS = (("days", "d", 86_400), ("hours", "h", 3600), ("minutes", "min", 60))
+
+
+def time_unit(longest_s: float) -> tuple[str, str, int]:
+    """The unit in which people read an axis that ends there: its name, its sign, and its seconds."""
+    fitting = (unit for unit in TIME_UNITS if longest_s >= 3 * unit[2])
+    return next(fitting, ("seconds", "s", 1))
+
+
+def told_in(title: str, most: float) -> tuple[str, int]:
+    """The title of an axis that ends at `most`, and what its values are divided by: seconds become a longer unit."""
+    name, _, seconds = time_unit(most)
+    return (title.replace("seconds", name), seconds) if "seconds" in title else (title, 1)
 
 
 def progress_figure(task: str, leaders: Rows, end: Mapping[str, Any], against: str) -> Figure:
     """The certain speedup so far of one task, with each leader's estimate and interval; `end` is where it stopped."""
+    title, unit = told_in(ACROSS[against], end[against])
     rows = [
-        {"at": row[against], "speedup": row["best_speedup"], "estimate": row["speedup"], **_ends(row)}
+        {"at": row[against] / unit, "speedup": row["best_speedup"], "estimate": row["speedup"], **_ends(row)}
         for row in (*leaders, {**leaders[-1], against: end[against]})
     ]
     values = [row[name] for row in rows for name in ("speedup", "estimate", "low", "high") if row[name]]
     low, high = min([1.0, *values]), max([1.0, *values])
     room = max((high / low) ** 0.05, 1.02)
     up = {"type": "quantitative", "scale": {"type": "log", "domain": [low / room, high * room]}, "axis": TIMES}
-    x = {"field": "at", "type": "quantitative", "title": ACROSS[against], "axis": {"tickCount": 5, "format": "~s"}}
+    x = {"field": "at", "type": "quantitative", "title": title, "axis": WHOLE}
     own = {"color": colour(0), "interpolate": "step-after"}
     spec = layered(rows, [
         {
@@ -54,7 +70,7 @@ def progress_figure(task: str, leaders: Rows, end: Mapping[str, Any], against: s
         },
     ])  # fmt: skip
     return Figure(
-        f"{task} by {ACROSS[against]}",
+        f"{task} by {title}",
         f"Certain speedup so far of {task}: {ratio(rows[-1]['speedup'])} after {len(leaders)} leaders.", spec,
     )  # fmt: skip
 
@@ -62,16 +78,18 @@ def progress_figure(task: str, leaders: Rows, end: Mapping[str, Any], against: s
 def lines_figure(title: str, rows: Rows, series: Sequence[str], across: tuple[str, str], up: tuple[str, str]) -> Figure:
     """Lines of several series, which the field `series` of a row names; `across` and `up` are fields with titles."""
     colours, dashed = series_scales(series)
+    field, (told, unit) = across[0], told_in(across[1], max((row[across[0]] for row in rows), default=0))
+    rows = [{**row, field: row[field] / unit} for row in rows]
     x, y = (
-        {"field": name, "type": "quantitative", "title": told, "axis": {"tickCount": 5, "format": form}}
-        for (name, told), form in ((across, "~s"), (up, "~g"))
+        {"field": name, "type": "quantitative", "title": of, "axis": axis}
+        for name, of, axis in ((field, told, WHOLE), (*up, {"tickCount": 5, "format": "~g"}))
     )
     named = {"field": "series", "type": "nominal", "legend": None}
     spec = layered(rows, [{
         "mark": {"type": "line", "strokeWidth": 2},
         "encoding": {"x": x, "y": y, "color": {**named, "scale": colours}, "strokeDash": {**named, "scale": dashed}},
     }])  # fmt: skip
-    return Figure(title, f"{title}: the figures of {', '.join(series)} over {across[1]}.", spec)
+    return Figure(title, f"{title}: the figures of {', '.join(series)} over {told}.", spec)
 
 
 def _ends(row: Mapping[str, Any]) -> dict[str, float | None]:

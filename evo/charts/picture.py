@@ -1,7 +1,8 @@
 """The picture of a run: every individual as a point, the speedup that it certainly has over generation or time.
 
-The paths of the best kernels are drawn on top. Kernels without a time stand in rows below, one for each reason. A page
-draws it on a canvas by script, with filters, and a slider that shows the population as it stood.
+The paths of the best kernels are drawn on top, and all edges of the tree where that is chosen. Kernels
+without a time stand in rows below, one for each reason. A page draws it on a canvas by script, with filters, and a
+slider that shows the population as it stood.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from evo.charts.drawing import Interactive, colour
-from evo.charts.figures import TIMES
+from evo.charts.figures import TIMES, time_unit
 from fitness.words import in_words, ratio
 
 Rows = Sequence[Mapping[str, Any]]
@@ -33,6 +34,10 @@ MOVED = (
     "migrations && datum.moved_until <= until && (!task || datum.task == task) && "
     "(!island || datum.to == island || datum.from == island) && isValid(datum.certain)"
 )
+ENDS = ("certain", "generation", "at", "until")
+"""Fields of an edge's parent, by which it has a place."""
+FAINT = {"expr": "clamp(500 / length(data('edges')), 0.06, 0.4)"}
+"""Opacity of edges: of many each is faint."""
 WIDTH, HEIGHT, ROW = 760, 320, 15
 MARK = {
     "type": "point", "filled": True, "opacity": 0.65, "size": 30, "clip": True, "tooltip": {"content": "data"},
@@ -81,9 +86,15 @@ def individuals_picture(
     `link` is the address of a kernel's card, with `{task}` and `{id}` in it; empty: there are none. `carded` are those
     that have one, by task and id; None: all.
     """
-    _, seconds = _unit(max((row["elapsed_s"] for row in rows), default=0))
+    *_, seconds = time_unit(max((row["elapsed_s"] for row in rows), default=0))
     points = [_point(row, seconds, carded) for row in rows]
     known = {(row["task"], row["kernel_id"]): point for row, point in zip(rows, points, strict=True)}
+    edges = [
+        {"parent": known[key]["until"], "child": point["until"]}
+        for row, point in zip(rows, points, strict=True)
+        for key in _parents(row)
+        if key in known
+    ]
     steps = [
         {**known[key], "champion": step["champion"], "step": -step["step"], "label": ratio(known[key]["certain"])}
         for step in paths
@@ -101,7 +112,7 @@ def individuals_picture(
     total = rows[0]["individuals"] if rows else 0
     return Interactive(
         "Every individual", f"{len(points):,} of {total:,} individuals by generation and certain speedup.",
-        _spec(points, steps, moves, link, total), _said(len(points), total, bool(moves), link, carded),
+        _spec(points, edges, steps, moves, link, total), _said(len(points), total, bool(moves), link, carded),
     )  # fmt: skip
 
 
@@ -120,6 +131,12 @@ def _said(drawn: int, total: int, has_moves: bool, link: str, carded: frozenset[
         f"estimates with their intervals. {moves}{cards if link else ''}Shift and the wheel zooms, shift and "
         "a drag moves, a double click shows all again."
     )
+
+
+def _parents(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Tasks and ids of its parents; the principal one may be of another task."""
+    for place, parent in enumerate(row["parents"] or ()):
+        yield (row["source_task"] or row["task"] if place == 0 else row["task"], parent)
 
 
 def _point(row: Mapping[str, Any], seconds: int, carded: frozenset[tuple[str, str]] | None) -> dict[str, Any]:
@@ -151,7 +168,7 @@ def _rounded(value: float | None, digits: int) -> float | None:
 # --- the drawing -----------------------------------------------------------------------------------------------------
 
 
-def _spec(points: Rows, steps: Rows, moves: Rows, link: str, total: int) -> dict[str, Any]:
+def _spec(points: Rows, edges: Rows, steps: Rows, moves: Rows, link: str, total: int) -> dict[str, Any]:
     names = {field: sorted({point[field] for point in points}) for field in SHADES}
     shades = [field for field in SHADES if 1 < len(names[field]) <= MOST_SHADES or field == "mutator"]
     verdicts = [name for name in SHAPES if name in names["verdict"]]
@@ -171,7 +188,7 @@ def _spec(points: Rows, steps: Rows, moves: Rows, link: str, total: int) -> dict
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
         "params": [*_params(names, shades, verdicts, total, bool(moves))],
-        "datasets": {"individuals": [*points], "paths": [*steps], "migrations": [*moves]},
+        "datasets": {"individuals": [*points], "edges": [*edges], "paths": [*steps], "migrations": [*moves]},
         "data": {"name": "individuals"},
         "transform": _kept(link), "vconcat": panels, "spacing": 6, "resolve": {"scale": {"x": "shared"}},
     }  # fmt: skip
@@ -191,6 +208,7 @@ def _params(
     if len(names["island"]) > 1:
         cells["island"] = "best of each island's cells"
     yield _choice("archive", "show", cells)
+    yield _choice("tree", "edges", {"": "of the best", "all": "all"})
     if has_moves:
         yield _choice("migrations", "migrations", {"": "hidden", "shown": "shown"})
     text = {"input": "text", "name": "text", "placeholder": "kernel, change, cell"}
@@ -226,7 +244,7 @@ def _across(points: Rows) -> dict[str, Any]:
     """The encoding of generation or time."""
     ends = (max((point[name] or 0 for point in points), default=0) for name in ("generation", "elapsed"))
     generations, elapsed = ends
-    unit, seconds = _unit(elapsed)
+    _, unit, seconds = time_unit(elapsed)
     return {
         "field": "x", "type": "quantitative", "title": None,
         "scale": {
@@ -240,11 +258,6 @@ def _across(points: Rows) -> dict[str, Any]:
             "tickCount": 8, "tickMinStep": 1, "labelOverlap": True, "grid": False,
         },
     }  # fmt: skip
-
-
-def _unit(elapsed_s: float) -> tuple[str, int]:
-    """The unit of an axis of time, and its seconds."""
-    return ("s", 1) if elapsed_s < 300 else ("min", 60) if elapsed_s < 10_800 else ("h", 3600)
 
 
 def _colours(names: Mapping[str, list[str]], shades: list[str]) -> dict[str, Any]:
@@ -286,6 +299,7 @@ def _timed(
     return {
         "width": WIDTH, "height": HEIGHT,
         "layer": [
+            _tree(x, y),
             {
                 "transform": [
                     {"filter": f"indexof({json.dumps(TIMED)}, datum.verdict) >= 0"},
@@ -323,6 +337,29 @@ def _timed(
             },
             *(_moved(x, y) if moves else ()),
         ],
+    }  # fmt: skip
+
+
+def _tree(x: Mapping[str, Any], y: Mapping[str, Any]) -> dict[str, Any]:
+    """The layer of every edge from a parent to a child that both have a time, where it is asked for; many are faint."""
+    every = {"data": {"name": "individuals"}, "key": "until"}
+    child = [*ENDS, "task", "mutator", "model", "verdict", "island", "id", "change", "cell"]
+    parent = {name: f"parent_{name}" for name in ENDS}
+    return {
+        "data": {"name": "edges"},
+        "transform": [
+            {"filter": "tree"},
+            {"lookup": "child", "from": {**every, "fields": child}},
+            {"lookup": "parent", "from": {**every, "fields": [*parent]}, "as": [*parent.values()]},
+            {"calculate": TOLD, "as": "told"},
+            {"filter": f"{SHOWN} && isValid(datum.certain) && isValid(datum.parent_certain)"},
+            {"calculate": PLACE, "as": "x"},
+            {"calculate": PLACE.replace("datum.", "datum.parent_"), "as": "there"},
+        ],
+        "mark": {"type": "rule", "strokeWidth": 0.6, "opacity": FAINT, "color": "var(--ink)", "clip": True},
+        "encoding": {
+            "x": x, "x2": {"field": "there"}, "y": {"field": "certain", **y}, "y2": {"field": "parent_certain"},
+        },
     }  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from evo.cli.export import packages, promotes
 from evo.cli.operators import machine, own, show_pages
 from evo.cli.outside import login, outside
 from evo.cli.runs import looks, reports, uis
-from evo.cli.shared import RUNS, AsJson, Hub, LogAs, Notices, RunName, Runs
+from evo.cli.shared import RUNS, AsJson, Hub, LogAs, Notices, RunName, Runs, say
 from evo.cli.sql import asks
 from evo.report.output import as_json as json_of
 from evo.report.output import raw, safe_streams
@@ -83,12 +83,12 @@ def main() -> None:
         try:
             _narrowed(sys.argv[1:])()
         except UserError as error:
-            print(f"evo: {error}", file=sys.stderr)
+            say(error)
             sys.exit(FAILED if isinstance(error, MachineError) else USAGE)
         except BrokenPipeError:
             sys.exit(FAILED)
         except OSError as error:
-            print(f"evo: {error.filename or 'output'}: {error.strerror or error}", file=sys.stderr)
+            say(f"{error.filename or 'output'}: {error.strerror or error}")
             sys.exit(FAILED)
         except Exception:  # noqa: BLE001 (the border to the terminal: a traceback may quote anything)
             traceback.print_exc()
@@ -200,7 +200,7 @@ def run(
     resolved = settings.model_copy(update={"operators": operators_of(settings.operators)}).resolved()
     guests = invitations(resolved, from_, login()) if from_ else []
     if little := too_small(resolved, runs):
-        print(f"evo: {little}", file=sys.stderr)
+        say(little)
     folder = new_folder(runs, resolved)
     put(folder, guests)
     print(f"run {folder}", file=sys.stderr)
@@ -441,7 +441,7 @@ def searching(folder: Path, search: Any, *, as_json: bool, told: Sequence[str] =
     from evo.track.follower import followed
 
     is_logged = "--log" in told
-    with Progress() as progress, followed(folder, told, _say):
+    with Progress() as progress, followed(folder, told, say):
         try:
             reason = search((lambda _: None) if is_logged else progress)
         except UserError:
@@ -462,10 +462,6 @@ def searching(folder: Path, search: Any, *, as_json: bool, told: Sequence[str] =
         raise typer.Exit(FAILED)
 
 
-def _say(said: str) -> None:
-    print(f"evo: {said}", file=sys.stderr, flush=True)
-
-
 def _show_summary(
     run: Run, tasks: Sequence[TaskSummary], *, as_json: bool, every: bool = False, found: Health | None = None
 ) -> None:
@@ -478,7 +474,7 @@ def _show_summary(
         findings = (f"  {finding.cause}: {finding.told}" for finding in found.findings)
         print("\n".join((found.line, *findings, *(f"  session {line}" for line in session_lines(run)))))
     for line in (*problem_lines(tasks), *lack_lines(tasks)):
-        print(f"evo: {line}", file=sys.stderr)
+        say(line)
     if as_json:
         shown = {
             "run": str(run.folder), "tasks": [asdict(t) for t in tasks], "models": asdict(spent) if spent else None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from evo.cli.shared import RUNS, AsJson, Runs
+from evo.cli.shared import RUNS, AsJson, Runs, say
 from evo.report.output import as_json as json_of
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def compare(
         stopped = running.stopped
     results = cell_results(folder)
     if not show and not stopped:
-        stopped = not judge(folder, results, _say, ray=cluster)
+        stopped = not judge(folder, results, say, ray=cluster)
     checked, faults = _checked(folder), _faults(folder)
     _show_results(folder, results, checked.leaks, faults, as_json=as_json)
     if report:
@@ -114,16 +114,12 @@ def compare(
         raise typer.Exit(FAILED)
 
 
-def _say(text: str) -> None:
-    print(f"evo: {text}", file=sys.stderr)
-
-
 def _checked(folder: Path) -> Hermetic:
     """The finding of the check `hermetic`, which it says in a line."""
     from evo.compare.leaks import hermetic
 
     found = hermetic(folder)
-    print(f"evo: {found}", file=sys.stderr)
+    say(found)
     return found
 
 
@@ -135,9 +131,9 @@ def _faults(folder: Path) -> list[str]:
     begun = stored(folder)
     found = faults(folder, begun)
     of = f"registration {begun.digest[:12]}, record {head(lines(folder)[-1:])[:12] or 'empty'}"
-    print(f"evo: check record: {'FAILED' if found else 'passed'}; {of}", file=sys.stderr)
+    say(f"check record: {'FAILED' if found else 'passed'}; {of}")
     for fault in found:
-        _say(f"check record: {fault}")
+        say(f"check record: {fault}")
     return found
 
 
@@ -145,7 +141,7 @@ def _report(folder: Path, out: Path, results: Sequence[CellResult], checked: Her
     from evo.report.comparison.report import write_report
 
     written = write_report(folder, out, results, checked)
-    print(f"evo: report: {', '.join(map(str, written))}", file=sys.stderr)
+    say(f"report: {', '.join(map(str, written))}")
 
 
 def _show_plan(made: Comparison, *, as_json: bool) -> None:

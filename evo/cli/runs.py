@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from evo.cli.completion import kernel_ids
-from evo.cli.shared import RUNS, AsJson, LogAs, Notices, RunName, Runs
+from evo.cli.shared import RUNS, AsJson, LogAs, Notices, RunName, Runs, say
 from evo.report.output import as_json as json_of
 from operators.errors import UserError
 
@@ -75,9 +75,6 @@ def track(
         raise UserError("name a tracker, such as --to mlflow, or say --notify or --log")
     lower_priority()
     logging.disable()  # clients repeat at length what is said in a line below
-
-    def say(said: str) -> None:
-        print(f"evo: {said}", file=sys.stderr, flush=True)
 
     folder = Path(run) if beside_search else find_run(runs, run)
     most_s = DRAIN_S if beside_search else None  # who asks by hand may wait

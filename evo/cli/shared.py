@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -30,3 +31,8 @@ LogAs = Annotated[
 ]
 Hub = Annotated[bool, typer.Option("--hub", help="Lay the package out as a repository of Hugging Face's kernels.")]
 RUNS = Path("runs")
+
+
+def say(said: object) -> None:
+    """Tell the user something, beside what a command answers."""
+    print(f"evo: {said}", file=sys.stderr, flush=True)

@@ -14,13 +14,13 @@ from evo.compare.config import USED, Cell, Comparison
 from evo.compare.inference import (
     ALPHA,
     POWER,
+    ArmVerdict,
     Effect,
     Floats,
     Outcome,
     Size,
     Spread,
     Summary,
-    Verdict,
     block_mean,
     blocked,
     detectable,
@@ -85,9 +85,9 @@ class Conclusions:
         if self.related:
             yield f"related operators count as one for chance: {self.related}"
         for effect in self.effects:
-            if effect.verdict in (Verdict.FASTER, Verdict.SLOWER):
+            if effect.verdict in (ArmVerdict.FASTER, ArmVerdict.SLOWER):
                 yield f"{effect.arm}: {effect.verdict} {effect.scope}"
-        if still := [effect.arm for effect in self.effects if effect.verdict is Verdict.OPEN]:
+        if still := [effect.arm for effect in self.effects if effect.verdict is ArmVerdict.OPEN]:
             yield f"no verdict: {', '.join(still)}"
         if self.effects and (why := nothing_concluded(self.families, self.tested)):
             yield why

@@ -200,7 +200,7 @@ class Outcome:
 _Cells = dict[_Key, Outcome]
 
 
-class Verdict(StrEnum):
+class ArmVerdict(StrEnum):
     """Verdict of a comparison on an arm beside the reference."""
 
     FASTER = "faster"
@@ -251,7 +251,7 @@ class Effect:
     """Smallest difference that would have been told from chance at 80 % power; infinite: none, however large."""
     judging_se: float
     """The part of the standard error that the judgement's own measurements make."""
-    verdict: Verdict
+    verdict: ArmVerdict
 
     @property
     def scope(self) -> str:
@@ -320,9 +320,9 @@ def effects(
     for arm, own in by_arm.items():
         effect = _effect(arm, reference, own, theirs, families, arms, registered)
         if arm not in wanted:
-            effect = replace(effect, p=math.nan, verdict=Verdict.DESCRIBED)
+            effect = replace(effect, p=math.nan, verdict=ArmVerdict.DESCRIBED)
         elif not complete:
-            effect = replace(effect, p=math.nan, verdict=Verdict.PENDING)
+            effect = replace(effect, p=math.nan, verdict=ArmVerdict.PENDING)
         if not complete:
             effect = replace(
                 effect, low=-math.inf, high=math.inf, median_low=-math.inf, median_high=math.inf, detectable=math.inf
@@ -470,7 +470,7 @@ def _effect(
     unpaired = len(own) + len(theirs) - 2 * len(pairs)
     none = Effect(
         arm, reference, 0, 0, 0, unpaired, 0, 0.0, 0.0, -math.inf, math.inf, 0.0, -math.inf, math.inf, 1.0, math.nan,
-        math.inf, 0.0, Verdict.OPEN,
+        math.inf, 0.0, ArmVerdict.OPEN,
     )  # fmt: skip
     if not pairs:
         return none
@@ -499,13 +499,13 @@ def _effect(
     return replace(effect, verdict=_verdict(effect, within, registered))
 
 
-def _verdict(effect: Effect, within: tuple[float, float], registered: float) -> Verdict:
+def _verdict(effect: Effect, within: tuple[float, float], registered: float) -> ArmVerdict:
     """The verdict by the interval; `within` is that of the pairs in which a winner was found."""
     if effect.low > 0 or effect.high < 0:
         if effect.log_ratio * effect.median < 0:
-            return Verdict.OPEN
-        return Verdict.FASTER if effect.low > 0 else Verdict.SLOWER
-    return Verdict.EQUAL if -registered < within[0] and within[1] < registered else Verdict.OPEN
+            return ArmVerdict.OPEN
+        return ArmVerdict.FASTER if effect.low > 0 else ArmVerdict.SLOWER
+    return ArmVerdict.EQUAL if -registered < within[0] and within[1] < registered else ArmVerdict.OPEN
 
 
 def _standard_error(means: Floats, kin: NDArray[np.int64]) -> float:

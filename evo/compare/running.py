@@ -36,7 +36,7 @@ WORK = ".work"
 
 
 @dataclass
-class Running:
+class ComparisonState:
     """The state of a comparison under way, to be shown."""
 
     cells: Sequence[Cell]
@@ -52,7 +52,7 @@ class Running:
     """Whether the user ended it before its time."""
 
 
-OnChange = Callable[[Running], None]
+OnChange = Callable[[ComparisonState], None]
 
 
 def prepare(comparison: Comparison, runs: Path) -> tuple[Path, list[Cell]]:
@@ -109,7 +109,7 @@ def compare(
     *,
     ray: str = "",
     wait_s: float = 0.0,
-) -> Running:
+) -> ComparisonState:
     """Run all cells that are not done; it returns when they are, or after Ctrl-C. It raises UserError.
 
     `ray` and `wait_s` are those of `evo.session.Session`.
@@ -126,10 +126,10 @@ def run_on(
     on_change: OnChange,
     *,
     wait_s: float = 0.0,
-    stop_when: Callable[[Running], bool] = lambda _: False,
-) -> Running:
+    stop_when: Callable[[ComparisonState], bool] = lambda _: False,
+) -> ComparisonState:
     """Do what `compare` does on a backend that is there. It stops as after Ctrl-C when `stop_when` says so."""
-    running, record = Running(cells), Seals(folder, stored(folder).digest)
+    running, record = ComparisonState(cells), Seals(folder, stored(folder).digest)
     for cell in cells:
         found = standing(folder / cell.name)
         if found[0] is not Standing.NEW:
@@ -153,7 +153,7 @@ def _write_down(record: Seals, folder: Path, cell: Cell) -> None:
         record.done(cell.name, content(run))
 
 
-def _is_done(running: Running, cell: Cell) -> bool:
+def _is_done(running: ComparisonState, cell: Cell) -> bool:
     return cell in running.ended and running.ended[cell][0] is Standing.DONE
 
 
@@ -165,11 +165,11 @@ class _Group:
         backend: Backend,
         folder: Path,
         cells: Sequence[Cell],
-        running: Running,
+        running: ComparisonState,
         record: Seals,
         on_change: OnChange,
         wait_s: float,
-        stop_when: Callable[[Running], bool],
+        stop_when: Callable[[ComparisonState], bool],
     ) -> None:
         self.stopping = False
         self._backend = backend

@@ -224,7 +224,9 @@ def _past(text: str, at: int) -> int:
 def _toml(client: AgentClient, entry: Mapping[str, Any]) -> str:
     # Strings of JSON are strings of TOML, but for a character that no command has.
     lines = (f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in entry.items())
-    return "\n".join((f"[{client.table}.{SERVER}]", *lines, "tool_timeout_sec = 660"))
+    # Its own limits, 30 s or less for the start and 60 s for a tool, are short beside a search on all cores.
+    limits = ("startup_timeout_sec = 120", "tool_timeout_sec = 660")
+    return "\n".join((f"[{client.table}.{SERVER}]", *lines, *limits))
 
 
 # --- pages ----------------------------------------------------------------------------------------------------------

@@ -15,9 +15,8 @@ from evo.budget import parse_limits
 from evo.folders import DATABASE, find_run
 from evo.outside.detached import LOG, detach
 from evo.outside.kit import SKILL
-from evo.report.amounts import of_budget
+from evo.report.amounts import budgeted
 from evo.report.health import runs_in
-from evo.report.reference import listing, one
 from evo.report.run_kernels import difference, meant
 from evo.workbench.tools import ArgumentError, Arguments, bounded, parsed, profiled, tool
 from fitness.words import interval, ratio, standing, time_us
@@ -202,6 +201,9 @@ class Shelf:
         return "\n".join(lines) + more if lines else "There is no run yet: use `start_run`."
 
     def _operators(self, wanted: ListOperators) -> str:
+        # It loads torch, for which clients that start the server would wait.
+        from evo.report.reference import listing, one
+
         if wanted.operator:
             return "\n".join(f"{row['property']}: {row['value']}" for row in one(load(_name(wanted.operator))))
         names = of_family(wanted.family) if wanted.family else folders()
@@ -320,7 +322,7 @@ def _run_line(row: Mapping[str, Any]) -> str:
     if "tasks" not in row:
         return f"{row['run']}: {row['state']}: {row['reason']}"
     best = f"best {ratio(row['best_speedup'])} at {row['best_task']}" if row["best_speedup"] else "nothing faster yet"
-    limits = ", ".join(of_budget(kind, amount) for kind, amount in row["budget"].items())
+    limits = budgeted(row["budget"])
     return f"{row['run']}: {', '.join(row['tasks'])}; {row['state']}; {best}; budget {limits or 'none'}"
 
 

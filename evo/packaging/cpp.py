@@ -195,9 +195,9 @@ def lazily(source: Source, what: str, expression: Expression) -> str:
     return f"{literal(f'{what}: `{expression.text}`')}, [&] {{ return {made}; }}"
 
 
-def indented(lines: Iterable[str], levels: int = 1) -> str:
+def indented(lines: Iterable[str]) -> str:
     """Lines, indented; those that are empty stay so."""
-    return "".join(f"{'    ' * levels}{line}\n" if line else "\n" for line in lines)
+    return "".join(f"    {line}\n" if line else "\n" for line in lines)
 
 
 # --- the parts of a launcher ----------------------------------------------------------------------------------------

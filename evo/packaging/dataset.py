@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import getpass
 import json
-import os
 import platform
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from evo.api import Run
+from evo.report.output import Scrubber
 from evo.store.export import export_reads
 from operators.errors import UserError
 
@@ -23,64 +22,6 @@ ABOUT = {
     "timings": "paired times per workload, beside the anchor and the vendor's library, with 95 % intervals",
     "profiles": "what profilers said of kernels: bottleneck, notes, metrics",
 }
-SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|_PAT$|_DSN$|_AUTH", re.IGNORECASE)
-LEAST_SECRET = 8
-"""Letters from which the value of such a variable is no ordinary word."""
-SECRETS = tuple(
-    re.compile(pattern)
-    for pattern in (
-        r"(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
-        r"\b(?:sk|pk|rk|xai|gsk|r8|nvapi|pplx|csk|fw|tgp|dop)[-_][\w-]{16,}",
-        r"\bgh[pousr]_\w{20,}|\bgithub_pat_\w{20,}|\bglpat-[\w-]{16,}",
-        r"\bhf_\w{16,}|\bnpm_\w{20,}|\bpypi-[\w-]{16,}",
-        r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",
-        r"\bAIza[\w-]{30,}|\bya29\.[\w-]{20,}",
-        r"\bxox[abeprs]-[\w-]{10,}",
-        r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{4,}",
-        r"(?i)(?<=bearer )[\w.~+/=-]{12,}",
-        r"(?i)(?<=://)[^\s/:@\"']+:[^\s/@\"']+(?=@)",
-    )
-)
-"""Shapes of secrets wherever they stand."""
-NAMED_SECRET = re.compile(
-    r"(?i)(\b[\w-]*(?:api[_-]?key|access[_-]?key|secret|passw(?:or)?d|auth[_-]?token|access[_-]?token)[\w-]*"
-    r"\\?[\"']?\s*[:=]\s*\\?[\"']?)([\w.~+/=-]{8,})"
-)
-"""A name, and what it is set to."""
-MAIL = re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[a-z]{2,}\b", re.IGNORECASE)
-HOME = re.compile(r"(?<![\w.])(/home|/Users|/var/home|/export/home|/data/home)/[^/\s\"'`:;,)\\]+")
-WINDOWS_HOME = re.compile(r"\b([A-Za-z]:\\+Users)\\+[^\\\s\"'`:;,)]+")
-LEAST_NAME = 4
-"""Letters from which the name of a user or a machine is no ordinary word."""
-
-
-class Scrubber:
-    """It takes secrets, folders of this machine, and names of its people out of texts."""
-
-    def __init__(
-        self, folders: Iterable[Path] = (), names: Iterable[str] = (), variables: Mapping[str, str] | None = None
-    ) -> None:
-        """`variables` are those of an environment, this one by default: values of those named like secrets are some."""
-        told = os.environ if variables is None else variables
-        secrets = {value for name, value in told.items() if SECRET_NAME.search(name) and len(value) >= LEAST_SECRET}
-        places = {str(each) for folder in folders for each in (folder.absolute(), folder.resolve())}
-        self._exact = [(secret, "[secret]") for secret in sorted(secrets, key=len, reverse=True)]
-        self._exact += [(place, "[folder]") for place in sorted(places, key=len, reverse=True) if len(place) > 1]
-        known = sorted({re.escape(name) for name in names if len(name) >= LEAST_NAME}, key=len, reverse=True)
-        self._names = re.compile(rf"(?<![\w])(?:{'|'.join(known)})(?![\w])") if known else None
-
-    def __call__(self, text: str) -> str:
-        """The text without them; what stood there is told by a word in brackets."""
-        for said, instead in self._exact:
-            text = text.replace(said, instead)
-            text = text.replace(json.dumps(said)[1:-1], instead)  # in a column of JSON
-        for pattern in SECRETS:
-            text = pattern.sub("[secret]", text)
-        text = NAMED_SECRET.sub(r"\1[secret]", text)
-        text = MAIL.sub("[address]", text)
-        text = HOME.sub(r"\1/user", text)
-        text = WINDOWS_HOME.sub(r"\1\\user", text)
-        return self._names.sub("[name]", text) if self._names else text
 
 
 def scrubber(run: Run) -> Scrubber:

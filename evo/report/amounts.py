@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -80,3 +81,8 @@ def of_budget(kind: str, value: float) -> str:
     if kind in written:
         return written[kind](value)
     return f"{value:.0f} {kind.replace('evaluations', 'evals')}"
+
+
+def budgeted(limits: Mapping[str, float]) -> str:
+    """Return the limits of a run: `12 min, 5 USD`."""
+    return ", ".join(of_budget(kind, limit) for kind, limit in limits.items())

@@ -158,7 +158,9 @@ class TaskFinding:
     standing: str
     """Level of the verdict, or why there is none."""
     brief: str
-    """Time before and after."""
+    """Time before and after, or why there is none."""
+    beside: str
+    """The ratio to the library; empty: not timed."""
     is_sure: bool
     points: Sequence[tuple[float, float]]
     """Seconds and certain speedup of each leader."""

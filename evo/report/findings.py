@@ -49,17 +49,16 @@ def _finding(
     ]  # fmt: skip
     return TaskFinding(
         t.task, ratio(t.best_speedup), standing(t.level, t.flagged) if t.kernel_id else t.state,
-        _brief(t) if t.kernel_id else t.why,
+        f"{time_us(t.baseline_us)} \N{RIGHTWARDS ARROW} {time_us(t.best_us)}" if t.kernel_id else t.why, _beside(t),
         is_sure=t.confirmed, points=[(row["elapsed_s"], row["best_speedup"]) for row in steps],
         parts=[(name, said) for name, said in parts if said], command=_next(seen, t),
         link=anchor(t.task, t.kernel_id) if t.kernel_id else "",
     )  # fmt: skip
 
 
-def _brief(t: TaskSummary) -> str:
+def _beside(t: TaskSummary) -> str:
     rival = f"the library, {t.library_kinds}" if t.library_kinds else "the library"
-    library = f"; {ratio(t.against_library)} of {rival}" if t.against_library else ""
-    return f"{time_us(t.baseline_us)} \N{RIGHTWARDS ARROW} {time_us(t.best_us)}{library}"
+    return f"{ratio(t.against_library)} of {rival}" if t.against_library else ""
 
 
 def _found(t: TaskSummary) -> str:

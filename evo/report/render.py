@@ -117,8 +117,8 @@ def sparkline(points: Sequence[tuple[float, float]]) -> Markup:
     steps = "".join(f"H{x:.1f}V{y:.1f}" for x, y in zip(at[1:], up[1:], strict=True))
     path = f"M{at[0]:.1f},{up[0]:.1f}{steps}H{SPARK_WIDTH - 2}"
     return Markup(
-        f'<svg width="{SPARK_WIDTH}" height="{SPARK_HEIGHT}" aria-hidden="true"><path d="{path}" fill="none" '
-        f'stroke="{colour(0)}" stroke-width="1.5"/></svg>'
+        f'<svg width="{SPARK_WIDTH}" height="{SPARK_HEIGHT}" viewBox="0 0 {SPARK_WIDTH} {SPARK_HEIGHT}" '
+        f'aria-hidden="true"><path d="{path}" fill="none" stroke="{colour(0)}" stroke-width="1.5"/></svg>'
     )
 
 

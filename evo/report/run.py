@@ -14,7 +14,7 @@ from evo.charts.drawing import check_drawing
 from evo.charts.figures import map_figure, progress_figure
 from evo.charts.picture import individuals_picture
 from evo.charts.roofline import MARKS, rooflines
-from evo.report.amounts import amount, count, counted, dollars, seconds, share
+from evo.report.amounts import amount, budgeted, count, counted, dollars, seconds, share
 from evo.report.document import (
     KERNEL,
     Block,
@@ -414,7 +414,9 @@ def _spent(seen: Material) -> Section:
         number("seconds saved", "saved_s", seconds),
     ]  # fmt: skip
     sat = [
-        text("began", "began"), number("took", "took_s", seconds), text("ended", "ended"), text("why", "reason"),
+        text("began", "began"), number("took", "took_s", seconds),
+        Column("budget", ("budget_json",), lambda told: budgeted(json.loads(told or "{}")), numeric=False),
+        text("ended", "ended"), text("why", "reason"),
         number("kernels judged", "judged", count), number("of today's leaders", "leaders", count),
         number("US dollars", "cost_usd", dollars),
     ]  # fmt: skip

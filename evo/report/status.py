@@ -10,7 +10,7 @@ from shlex import quote
 from evo.api import Row, Run
 from evo.budget import doubled
 from evo.individual import NO_CHILD, new_programs
-from evo.report.amounts import duration, of_budget, usd
+from evo.report.amounts import budgeted, duration, usd
 from fitness.evaluation import Level, Status, named
 from operators.libraries import called, kinds_in_words
 
@@ -267,7 +267,7 @@ class Sitting:
         paid = f", {usd(self.cost_usd)}" if self.cost_usd else ""
         found = f"{self.judged} kernels judged, {self.leaders} of today's leaders{paid}"
         limits = json.loads(self.budget_json or "{}")
-        within = f" (budget {', '.join(of_budget(kind, limit) for kind, limit in limits.items())})" if limits else ""
+        within = f" (budget {budgeted(limits)})" if limits else ""
         took = f"{duration(self.took_s)}{within}"
         return f"{self.began}, {took}: {found}; {ending or 'its process ended without a word'}"
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from contextlib import nullcontext
+from typing import Generic, TypeVar
 
 from evo.budget import RunClock
 from evo.individual import Individual
@@ -43,58 +45,75 @@ class Evaluator:
         self.verdicts.resume(**spent)
 
 
+Key = TypeVar("Key")
+Found = TypeVar("Found")
+
+
+class Background(Generic[Key, Found]):
+    """Owns jobs that run beside the requests; never more than a judge's share of the pool is at them."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self.running: dict[Key, asyncio.Task[Found]] = {}
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more may begin."""
+        return len(self.running) < self._pool.judges
+
+    def begin(self, key: Key, work: Coroutine[None, None, Found]) -> asyncio.Task[Found]:
+        """Run a job until it ends or all are cancelled."""
+        task = self.running[key] = asyncio.ensure_future(work)
+        task.add_done_callback(lambda _: self.running.pop(key))
+        return task
+
+    def cancel(self) -> None:
+        """Cancel all of them: the search has another use for the time."""
+        for task in self.running.values():
+            task.cancel()
+
+
 PATIENT_S = 600.0
 """Limit of a run's time from which rivals are compiled: it takes a task up to two minutes, once on a machine."""
 
 
-class Rivals:
-    """Has the library's calls tried beside the search, once for each task that has something to confirm.
+class Rivals(Background[Task, None]):
+    """Has the library's calls tried, once for each task that has something to confirm.
 
-    At the end of a run there is no time to compile them. Not more than a judge's share of the pool is at it.
+    At the end of a run there is no time to compile them.
     """
 
     def __init__(self, verdicts: Verdicts, history: History, pool: Pool, clock: RunClock) -> None:
+        super().__init__(pool)
         self._verdicts = verdicts
         self._states = history.states
-        self._pool = pool
         self._clock = clock
         self._begun: set[Task] = set()
-        self.running: set[asyncio.Task[None]] = set()
 
     def want(self) -> list[asyncio.Task[None]]:
         """Begin with tasks of which a kernel leads that is not the naive one, as far as there is room; return these."""
         found: list[asyncio.Task[None]] = []
         for task, state in self._states.items() if self._clock.limit_s >= PATIENT_S else ():
-            if len(self.running) >= self._pool.judges:
+            if not self.has_room:
                 break
             if state.fastest and not state.led_by_baseline and task not in self._begun:
                 self._begun.add(task)
-                begun = asyncio.ensure_future(self._verdicts.choose_rivals(task, state.baseline))
-                self.running.add(begun)
-                begun.add_done_callback(self.running.discard)
-                found.append(begun)
+                found.append(self.begin(task, self._verdicts.choose_rivals(task, state.baseline)))
         return found
 
-    def cancel(self) -> None:
-        """Cancel all of them: the time is for confirmations."""
-        for task in self.running:
-            task.cancel()
 
-
-class Profiles:
-    """Has kernels profiled that questions are about, each once, and never more than a judge's share of the pool."""
+class Profiles(Background[str, TakenProfile]):
+    """Has kernels profiled that questions are about, each once; the keys are their ids."""
 
     def __init__(self, verdicts: Verdicts, history: History, pool: Pool, *, waits: bool = False) -> None:
         """With `waits`, what finds no room waits for it, rather than for the next question about the kernel.
 
         So a cell of a comparison comes to know the same whenever it is interrupted.
         """
+        super().__init__(pool)
         self._room = asyncio.Semaphore(pool.judges) if waits else None
         self._verdicts = verdicts
         self._history = history
-        self._pool = pool
-        self.running: dict[str, asyncio.Task[TakenProfile]] = {}
-        """By kernel id, the profiles that are being taken."""
 
     def want(self, asked: Outstanding) -> list[asyncio.Task[TakenProfile]]:
         """Begin to profile the kernels that a question shows, if they can be and were not; return the tasks."""
@@ -104,25 +123,13 @@ class Profiles:
         begun = []
         for kernel_id, evaluation_id in asked.bound.sources[: 2 if request.mutator == "crossover" else 1]:
             known = kernel_id in state.seen.profiles or kernel_id in self.running
-            if known or not evaluation_id or (self._room is None and len(self.running) >= self._pool.judges):
+            if known or not evaluation_id or not (self._room or self.has_room):
                 continue
             kernel = self._history.parents.find((kernel_id, evaluation_id), baseline=state.baseline)
             if can_be_profiled(kernel):
-                begun.append(self._begin(state, kernel, evaluation_id))
+                begun.append(self.begin(kernel_id, self._taken(state, kernel, evaluation_id)))
         return begun
-
-    def _begin(self, state: TaskState, parent: Parent, evaluation_id: str) -> asyncio.Task[TakenProfile]:
-        kernel_id = parent.kernel.id
-        task = asyncio.ensure_future(self._taken(state, parent, evaluation_id))
-        self.running[kernel_id] = task
-        task.add_done_callback(lambda _: self.running.pop(kernel_id))
-        return task
 
     async def _taken(self, state: TaskState, parent: Parent, evaluation_id: str) -> TakenProfile:
         async with self._room or nullcontext():
             return await self._verdicts.take_profile(state, parent, evaluation_id)
-
-    def cancel(self) -> None:
-        """Cancel all of them: no further question will be asked that they could serve."""
-        for task in self.running.values():
-            task.cancel()

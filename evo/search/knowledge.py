@@ -1,4 +1,4 @@
-"""Knowledge of one task for prompts: told of every ask and tell, in their order.
+"""Knowledge of one task for prompts, and notes on its profiles: told of every ask and tell, in their order.
 
 Nothing here reads a clock, a file or the store: the same asks and tells in the same order make the same briefings.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from statistics import median
 
@@ -18,6 +18,9 @@ from evo.lessons import DESCRIBED, SAID, Lessons
 from evo.lineage import Latest, Lineage, ratios_of
 from fitness.evaluation import Evaluation, Status
 from fitness.judging.base import DeviceInfo
+from fitness.profiling.metric_sets import PROVIDER, changes, compared, shown
+from fitness.profiling.profiles import Profile
+from fitness.words import digits
 from mutators.asking.novelty import text_digest
 from mutators.base import Kind, Request
 from mutators.briefing import Attempt, Ratio, Standing
@@ -28,6 +31,8 @@ Source = tuple[str, str]
 """A kernel id, and the id of the evaluation that was told of it."""
 REMEMBERED = 5_000
 """Kernels whose standing is known, kernels of which is known what was tried on them, and questions; those used last."""
+NAIVE_SEEN = 101
+"""Times of the naive kernel whose median a briefing has; the latest ones."""
 TRIED_SHOWN, TRANSFORMS_SHOWN = 5, 2
 """Attempts at one kernel that a briefing has: of language models, and of other mutators."""
 HELPED_SHOWN, FRUITLESS_SHOWN, FAILED_SHOWN, SIBLINGS_SHOWN, EARLIER_SHOWN = 6, 4, 4, 2, 3
@@ -95,7 +100,7 @@ class Knowledge:
         self.lineage = Lineage()
         self._earlier = tuple(earlier)
         self._task = str(task)
-        self._naive_seen_us: defaultdict[str, list[float]] = defaultdict(list)
+        self._naive_seen_us: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=NAIVE_SEEN))
         """By workload, the naive kernel's time in its own evaluation and in every one that was paired with it."""
         self._library: Standing = {}
         self._known: Latest[str, Known] = Latest(REMEMBERED)
@@ -283,3 +288,96 @@ def _question(request: Request) -> str:
     """The words that make two questions the same but for what happened between them."""
     said = json.dumps(dict(request.params), sort_keys=True, default=str)
     return "\n".join((request.mutator, *request.parents, request.template, request.model, request.thread, said))
+
+
+# --- profiles ---------------------------------------------------------------------------------------------------------
+
+
+KEPT = 256
+"""Profiles of a task that are kept in memory."""
+Notes = tuple[str, ...]
+"""Lines for a prompt; none: there is nothing to say."""
+
+
+class KnownProfiles:
+    """The profiles of a task's kernels: the latest ones whole, of all others that there are some.
+
+    Those are read again where they are asked for. A profile takes some 16 KB, and a long run has thousands.
+    """
+
+    def __init__(self, kept: int = KEPT) -> None:
+        self._whole: Latest[str, Profile] = Latest(kept)
+        self._ids: set[str] = set()
+        self.read: Callable[[str], Profile | None] = lambda kernel_id: None
+        """Reads the store's profile of a kernel."""
+
+    def __contains__(self, kernel_id: str) -> bool:
+        return kernel_id in self._ids
+
+    def learn(self, kernel_id: str, profile: Profile) -> None:
+        """Let a profile count from now on."""
+        self._ids.add(kernel_id)
+        self._whole.put(kernel_id, profile)
+
+    def get(self, kernel_id: str) -> Profile | None:
+        """Return the profile of a kernel; None where there is none."""
+        if kernel_id in self._ids and kernel_id not in self._whole and (found := self.read(kernel_id)):
+            self.learn(kernel_id, found)
+        return self._whole.get(kernel_id)
+
+
+@dataclass
+class Seen:
+    """The known profiles of a task, in the order in which a run learnt of them."""
+
+    lineage: Lineage
+    """Where its kernels come from."""
+    profiles: KnownProfiles = field(default_factory=KnownProfiles)
+
+    def lines(self, request: Request) -> Notes:
+        """Return what a question's prompt shows: of a crossover's kernels both, of others the first parent.
+
+        Its param `profiler` names the way of choosing among metrics, and `profile_of` another kernel to show that of.
+        """
+        if not request.parents:
+            return ()
+        first, *others = request.parents
+        first = request.params.get("profile_of", first)
+        provider = request.params.get("profiler", PROVIDER)
+        lines = [*self._of(first, provider)]
+        if request.mutator == "crossover":
+            for other in others[:1]:
+                lines += [f"kernel B: {line}" for line in self._of(other, provider) if not line.startswith("roofline:")]
+                lines += self._between(first, other, "kernel B against kernel A") if lines else ()
+        elif lines:
+            lines += self._since(first)
+        return tuple(lines)
+
+    def _of(self, kernel_id: str, provider: str) -> Notes:
+        profile = self.profiles.get(kernel_id)
+        if profile is None:
+            return ()
+        birth = self.lineage.birth(kernel_id)
+        return shown(provider, profile, depth=birth.depth if birth else 0)
+
+    def _since(self, kernel_id: str) -> Notes:
+        """The notes on what the last edit changed, or the last few where no profile lies between them."""
+        for steps, ancestor in enumerate(self.lineage.ancestors(kernel_id), 1):
+            if ancestor in self.profiles:
+                since = "since its parent" if steps == 1 else f"in its last {steps} steps"
+                return self._between(ancestor, kernel_id, since)
+        return ()
+
+    def _between(self, before: str, after: str, words: str) -> Notes:
+        """The change of the metrics between two kernels beside that of their speed."""
+        old, new = self.profiles.get(before), self.profiles.get(after)
+        if old is None or new is None:
+            return ()
+        found = changes(old, new)
+        speed = self._ratio(before, after)
+        return compared(words, [*([speed] if speed and found else []), *found])
+
+    def _ratio(self, before: str, after: str) -> str:
+        births = [self.lineage.birth(each) for each in (before, after)]
+        old, new = (birth.log_speedup if birth else None for birth in births)
+        return "" if old is None or new is None else f"{digits(math.exp(new - old))} times as fast"

@@ -14,8 +14,7 @@ from evo.config import RunConfig
 from evo.individual import new_programs
 from evo.lineage import Latest
 from evo.rows import Journal, Rows
-from evo.search.knowledge import Brief, Knowledge
-from evo.search.profile_notes import Notes, Seen
+from evo.search.knowledge import Brief, Knowledge, Notes, Seen
 from evo.store.reads import rows_of
 from evo.strategies.base import Leader, Strategy
 from fitness.evaluation import Evaluation
@@ -45,7 +44,7 @@ class Bound:
     notes: Notes = ()
     """Notes on the profiles of its parents, if these were taken."""
     brief: Brief | None = None
-    """Further facts that a prompt may tell; None where no model is asked, or the run is older than that."""
+    """Further facts that a prompt may tell; None where no model is asked."""
     stands_at: float = 0.0
     """The log speedup that the fastest kernel certainly had."""
 

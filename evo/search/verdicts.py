@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from evo import rows as records
+from evo.lineage import Latest
 from evo.rows import Rows
 from evo.search.task import TakenProfile, TaskState
 from evo.strategies.base import Rival
@@ -19,7 +20,7 @@ from evo.workers.jobs import Build, ChooseRivals, Confirm, Full, Job, Propose, R
 from evo.workers.pool import DeviceLost, EngineError, JobOverdue, Undone, Waits, WorkerLost, never, tried
 from fitness.evaluation import Evaluation, Level, Status
 from fitness.judging.base import Anchor, Built
-from fitness.judging.levels import AGAIN, full_anchor, next_level, pooled
+from fitness.judging.levels import AGAIN, Measurements, full_anchor, next_level
 from fitness.profiling.profiles import Profile
 from mutators.base import Kind, Parent, Proposal, Request
 from operators.definition.spec import Task
@@ -194,7 +195,7 @@ class Verdicts:
         self._commit = commit
         self._now = now
         self._known: defaultdict[Task, _Known] = defaultdict(_Known)
-        self._open: OrderedDict[tuple[Task, str, Level], Evaluation] = OrderedDict()
+        self._open: Latest[tuple[Task, str, Level], Evaluation] = Latest(MOST_OPEN)
         """Measurements of the MOST_OPEN kernels that were left unresolved last: they count where one comes again."""
         self._judging_s = 0.0
         """Seconds of evaluators spent on requests."""
@@ -347,18 +348,15 @@ class Verdicts:
     async def _resolved(self, job: Job[Evaluation], level: Level) -> Evaluation:
         """A level's result; an unresolved one is measured again, AGAIN times at most, when others had their turn."""
         key = job.task, job.kernel.id, level
-        found = await self._retried(job, level)
-        if earlier := self._open.pop(key, None):
-            found = pooled(earlier, found)
-        for pause_s in PAUSES_S if found.unresolved else ():
-            await asyncio.sleep(pause_s)
-            found = pooled(found, await self._retried(job, level))
-            if not found.unresolved:
-                break
+        measurements = Measurements(self._open.get(key))
+        for number in measurements:
+            if number:
+                await asyncio.sleep(PAUSES_S[number - 1])
+            found = measurements.add(await self._retried(job, level))
         if found.unresolved:
-            self._open[key] = replace(found, stage_ms={})  # which is charged now
-            if len(self._open) > MOST_OPEN:
-                self._open.popitem(last=False)
+            self._open.put(key, replace(found, stage_ms={}))  # which is charged now
+        else:
+            self._open.drop(key)
         return found
 
     def _may_confirm(self, state: TaskState) -> bool:

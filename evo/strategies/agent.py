@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from evo.individual import Individual
 from evo.strategies.base import StrategyContext
@@ -14,17 +14,15 @@ from evo.strategies.loop import LoopStrategy, Recipe, needs_models
 from evo.strategies.population import Elite, elite_of
 from mutators.asking.agent import cannot_call_tools
 from mutators.base import Request
-from mutators.llm.settings import is_outside
+from mutators.llm.settings import UserSettings, is_outside
 from operators.errors import UserError
 
 FRUITLESS = 2
 """Kernels in a row that gained nothing, after which a session ends."""
 
 
-class AgentSettings(BaseModel):
+class AgentSettings(UserSettings):
     """Limits of one dialogue of the mutator `agent`, and of a session of several."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     calls: int = Field(default=16, ge=1, le=200)
     """Answers of the model in one dialogue."""
@@ -157,12 +155,7 @@ class AgentAlone(LoopStrategy[AgentAloneSettings]):
                     return
                 if child.kernel is None:
                     break
-                is_better = child.correct and _log_speedup(child) >= _log_speedup(best)
+                is_better = child.correct and child.log_speedup >= best.log_speedup
                 best, fruitless, thread = child if is_better else best, 0 if is_better else fruitless + 1, child.id
                 if fruitless >= FRUITLESS:
                     break
-
-
-def _log_speedup(individual: Individual) -> float:
-    assert individual.evaluation
-    return individual.evaluation.log_speedup or 0.0

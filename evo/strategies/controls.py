@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from evo.individual import Individual
 from evo.strategies.base import StrategyContext
@@ -16,15 +16,14 @@ from evo.strategies.population import TRIALS_PER_SOURCE, Elite, elite_of
 from evo.strategies.tuning import Tuning
 from fitness.evaluation import Status
 from mutators.base import Kind, Request, Trial
+from mutators.llm.settings import UserSettings
 from mutators.transforms.mutator import transform_names
 from operators.errors import UserError
 from operators.kernel import Kernel
 
 
-class BestOfNSettings(BaseModel):
+class BestOfNSettings(UserSettings):
     """Settings of the strategy `best_of_n`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     n: int = Field(64, ge=1)
     """Independent attempts."""
@@ -127,10 +126,8 @@ class OneShot(BestOfN):
         needs_models(context, "one_shot")
 
 
-class RandomSettings(BaseModel):
+class RandomSettings(UserSettings):
     """Settings of the strategy `random`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     most_steps: int = Field(6, ge=1, le=32)
     """Transforms per child: between 1 and this, equally likely."""
@@ -158,10 +155,8 @@ class RandomSearch(LoopStrategy[RandomSettings]):
         return {"count": rng.randint(1, self.settings.most_steps), "random_values": True}
 
 
-class TuneOnlySettings(BaseModel):
+class TuneOnlySettings(UserSettings):
     """Settings of the strategy `tune_only`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     rewrites: bool = True
     """Whether the naive kernel's children by a single transform are tuned besides the naive kernel itself, which often

@@ -5,25 +5,34 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from evo.individual import Individual
 from evo.lineage import Latest, Lineage
 from evo.strategies.agent import AgentSessions, AgentSettings
 from evo.strategies.base import Ancestors, Chooser, Leader, Outages, Rival, StrategyContext
-from evo.strategies.parents import Pair, Pairs, archive_axis, arm_context
-from evo.strategies.population import MARGIN, TRIALS_PER_SOURCE, Cell, Elite, Population, elite_of
-from evo.strategies.repairs import Failure, Ports, Repairs
+from evo.strategies.population import (
+    MARGIN,
+    TRIALS_PER_SOURCE,
+    Cell,
+    Elite,
+    Pair,
+    Pairs,
+    Population,
+    archive_axis,
+    arm_context,
+    elite_of,
+)
 from evo.strategies.tuning import SETTLED, Idea, Ideas, Tuning, as_parent
 from fitness.evaluation import Z95
 from fitness.profiling.profiles import Profile
 from mutators.bandit import Arm, Bandit
 from mutators.base import Kind, Request
-from mutators.llm.settings import is_outside
+from mutators.llm.settings import UserSettings, is_outside
 from mutators.registry import MUTATORS
 from mutators.transforms.mutator import transform_names
 from operators.definition.spec import Task
@@ -34,10 +43,8 @@ MOST_BARREN = 2_000
 """Files, and pairs of kernels, of which is known what cannot be made of them, or was: the latest."""
 
 
-class IslandsSettings(BaseModel):
+class IslandsSettings(UserSettings):
     """Settings of the strategy `islands`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     islands: int = Field(2, ge=1, le=64)
     """Populations that share nothing but migrants."""
@@ -270,13 +277,14 @@ class Islands(Chooser):
             for parent in self.population.draw(island, rng, pressure=pressure):
                 partner = self._pairs.partner(parent, island, rng)
                 shown = self._pairs.shown(island, rng) if self.context.models else (parent, partner)
-                arms = self._arms(parent, partner, shown[1])
+                route = self._route(parent)
+                arms = self._arms(parent, partner, shown[1], routed=bool(route))
                 arms = [a for a in arms if (a.model or not questions_only) and a.mutator not in self.settings.without]
                 if arms:
                     known = {arm: shown[0] if arm.model else parent for arm in arms}
                     limits = {arm: arm_context(self._lineage, arm, (each.kernel.id,)) for arm, each in known.items()}
                     arm = self.bandit.choose(arms, rng, limits)
-                    return self._of(arm, number, shown if arm.model else (parent, partner), rng)
+                    return self._of(arm, number, shown if arm.model else (parent, partner), rng, route)
         return None
 
     def _urgent(self, number: int) -> Request | None:
@@ -295,8 +303,8 @@ class Islands(Chooser):
             return self._repair(number, self.bandit.choose(arms, rng), rng, untried=True) if arms else None
         return None
 
-    def _arms(self, parent: Elite, partner: Elite | None, mate: Elite | None) -> list[Arm]:
-        """Everything that can be asked for right now; `mate` is a model's partner."""
+    def _arms(self, parent: Elite, partner: Elite | None, mate: Elite | None, *, routed: bool) -> list[Arm]:
+        """Everything that can be asked for right now; `mate` is a model's partner, `routed`: there is a route."""
         source = parent.kernel.source_id
         arms = []
         if ("transform", source) not in self._barren:
@@ -305,7 +313,7 @@ class Islands(Chooser):
             arms.append(Arm("tune"))
         if partner:
             arms.append(Arm("recombine"))
-        if self._route(parent):
+        if routed:
             arms.append(Arm("route"))
         for model in filter(self._may_question, filter(self._outages.askable, self.context.models)):
             arms.append(Arm("rewrite", model))
@@ -329,17 +337,17 @@ class Islands(Chooser):
 
     def _route(self, parent: Elite) -> tuple[Elite, tuple[str, ...]] | None:
         """The next kernel that a parent is to be led to where that is faster, and the workloads."""
-        found = self._pairs.routes(parent)
-        return next(
-            (each for each in found if ("route", parent.kernel.id + each[0].kernel.id) not in self._barren), None
-        )
+        known, found = self._barren, self._pairs.routes(parent)
+        return next((each for each in found if ("route", parent.kernel.id + each[0].kernel.id) not in known), None)
 
     def _can_be_tuned(self, kernel: Kernel) -> bool:
         left = self._tuning.left and self._tuning.tunable(kernel)
         return bool(left) and len(self.population.trials(kernel)) < TRIALS_PER_SOURCE
 
-    def _of(self, arm: Arm, number: int, pair: Pair, rng: Random) -> Request:
-        """The request of the chosen arm, for a parent and its partner."""
+    def _of(
+        self, arm: Arm, number: int, pair: Pair, rng: Random, route: tuple[Elite, tuple[str, ...]] | None
+    ) -> Request:
+        """The request of the chosen arm, for a parent, its partner and its route."""
         parent, partner = pair
         params: dict[str, Any] = {}
         if arm.mutator == "repair":
@@ -354,7 +362,7 @@ class Islands(Chooser):
             params["count"] = _steps(self.population.quiet[number % self.settings.islands], self.settings, rng)
             if limited := self._lineage.limited_by(parent.kernel.id):
                 params["bottleneck"] = limited
-        if arm.mutator == "route" and (route := self._route(parent)):
+        if arm.mutator == "route" and route:
             partner, params["faster"] = route[0], list(route[1])
         with_partner = ("recombine", "crossover", "route")
         parents = (parent, partner) if partner and arm.mutator in with_partner else (parent,)
@@ -451,3 +459,144 @@ def _steps(quiet: int, settings: IslandsSettings, rng: Random) -> int:
     while steps < settings.most_steps and rng.random() < longer:
         steps += 1
     return steps
+
+
+# --- repairs and ports ------------------------------------------------------------------------------------------------
+
+
+FAILURES_KEPT = 16
+"""Failing kernels that wait for a repair; the latest."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A failing child of a model that may be mended."""
+
+    kernel: Kernel
+    parent: Elite
+    """The good kernel that it was made from."""
+    tries: int = 0
+
+
+class Repairs:
+    """Failures that wait for a repair."""
+
+    def __init__(self, most_tries: int) -> None:
+        """`most_tries`: requests that may be spent on one failing child, what becomes of it included."""
+        self._most_tries = most_tries
+        self._waiting: deque[Failure] = deque(maxlen=FAILURES_KEPT)
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    @property
+    def any_untried(self) -> bool:
+        """Whether one waits whose repair was not tried yet."""
+        return any(failure.tries == 0 for failure in self._waiting)
+
+    def oldest(self, *, untried: bool) -> Failure:
+        """Return the one that has waited longest, of all or of those whose repair was not tried yet."""
+        return next(f for f in self._waiting if not (untried and f.tries))
+
+    def take(self, kernel_id: str) -> Failure | None:
+        """Take out the failure that is this kernel, the one that has waited longest; None where there is none."""
+        failure = next((failure for failure in self._waiting if failure.kernel.id == kernel_id), None)
+        if failure:
+            self._waiting.remove(failure)
+        return failure
+
+    def back(self, failure: Failure) -> None:
+        """Let one wait again whose repair came to nothing for no fault of its own."""
+        self._waiting.append(failure)
+
+    def consider(self, individual: Individual, parent: Elite, mended: Failure | None) -> None:
+        """Keep what a model made of a good kernel and what failed, as long as it has tries left.
+
+        `mended` is the failure that the model was to mend, if it was.
+        """
+        tries = mended.tries + 1 if mended else 0
+        if tries >= self._most_tries:
+            return
+        from mutators.asking.mutators import REPAIRABLE  # with its templates: not needed by runs without models
+
+        kernel, evaluation = individual.kernel, individual.evaluation
+        if kernel and evaluation and individual.fresh and evaluation.verdict in REPAIRABLE:
+            self._waiting.append(Failure(kernel, parent, tries))
+        elif mended and kernel is None:  # the model had no answer: it may be asked again
+            self._waiting.append(Failure(mended.kernel, parent, tries))
+
+
+AS_IT_STANDS = ""
+"""In the place of a model's name: the kernel itself is tried."""
+Way = tuple[Task, str]
+"""The task that a kernel comes from, and the model that is to carry it over, or AS_IT_STANDS."""
+
+
+@dataclass
+class Ports:
+    """Knows one task's leader and those of its relatives, and what of theirs was carried over. Pure: no randomness.
+
+    A kernel of the same operator in another dtype is tried as it stands first; then models are asked. Each way is taken
+    again only for a leader that is as much ahead of the one before as that was to be ahead of this task's own.
+    """
+
+    task: Task
+    times: float
+    """Factor by which a leader must be as far as this task's own; 0: nothing is carried over."""
+    own: Leader | None = None
+    others: dict[Task, Leader] = field(default_factory=dict)
+    _taken: dict[Way, Leader] = field(default_factory=dict)
+    """By way, the last leader that was carried over."""
+    _open: dict[int, tuple[Way, Leader | None]] = field(default_factory=dict)
+    """By number of a request that is not told yet: its way, and the leader that was carried over that way before."""
+    _files: set[str] = field(default_factory=set)
+    """Source ids of kernels that were told: they are known here."""
+
+    def hear(self, leader: Leader) -> None:
+        """Take note of the new leader of a task."""
+        if leader.task == self.task:
+            self.own = leader
+        else:
+            self.others[leader.task] = leader
+
+    def told(self, individual: Individual) -> None:
+        """Learn what became of a request, whatever it asked for."""
+        if individual.kernel:
+            self._files.add(individual.kernel.source_id)
+        way, before = self._open.pop(individual.request.number, (None, None))
+        if way and individual.unavailable:  # says nothing of the kernel: it may be carried over again
+            del self._taken[way]
+            if before:
+                self._taken[way] = before
+
+    def as_it_stands(self) -> Leader | None:
+        """Return the leader that is to be tried without a model."""
+        return self._best(AS_IT_STANDS)
+
+    def source(self, model: str) -> Leader | None:
+        """Return the leader whose design a model is to carry over."""
+        return self._best(model)
+
+    def asked(self, number: int, leader: Leader, model: str = AS_IT_STANDS) -> None:
+        """Take note that a leader is carried over by the request of this number."""
+        way = leader.task, model
+        self._open[number] = way, self._taken.get(way)
+        self._taken[way] = leader
+
+    def _best(self, model: str) -> Leader | None:
+        """The leader that is furthest ahead, of those whose way is to be taken."""
+        if not self.times or self.own is None:
+            return None
+        found = [leader for leader in self.others.values() if self._promises(leader, self.own, model)]
+        return max(found, key=lambda leader: (leader.ahead(self.own), str(leader.task))) if found else None  # type: ignore[arg-type]
+
+    def _promises(self, leader: Leader, own: Leader, model: str) -> bool:
+        least = math.log(self.times)
+        before = self._taken.get((leader.task, model))
+        if leader.ahead(own) <= least or (before and leader.ahead(before) <= least):
+            return False
+        known = leader.kernel.source_id in self._files
+        if model == AS_IT_STANDS:
+            return leader.task.operator == self.task.operator and not known
+        under_way = (leader.task, AS_IT_STANDS) in (way for way, _ in self._open.values())
+        return leader.kernel.source_id != own.kernel.source_id and not under_way

@@ -9,17 +9,18 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from evo.individual import Individual
 from evo.strategies.base import Ancestors, Chooser, Outages, Rival, StrategyContext
 from evo.strategies.population import Archive, Cell, Elite, elite_of
 from mutators.asking.dialogue import DRAFTS
 from mutators.base import Kind, Request
+from mutators.llm.settings import UserSettings
 from operators.errors import UserError
 from operators.kernel import Kernel
 
-SettingsT = TypeVar("SettingsT", bound=BaseModel)
+SettingsT = TypeVar("SettingsT", bound=UserSettings)
 
 
 class PlainStrategy(Chooser, Generic[SettingsT]):
@@ -28,7 +29,7 @@ class PlainStrategy(Chooser, Generic[SettingsT]):
     Those take turns where a child begins from one; in most runs there is the naive one alone.
     """
 
-    Settings: ClassVar[type[BaseModel]]
+    Settings: ClassVar[type[UserSettings]]
 
     def __init__(self, context: StrategyContext, settings: Mapping[str, Any]) -> None:
         """`settings` are those of the class `Settings`; it raises pydantic's ValidationError for others."""
@@ -96,10 +97,8 @@ Drafts = Literal["none", "build", "check"]
 """Look at drafts in the dialogue in which they are written: see `mutators.asking.dialogue.DRAFTS`."""
 
 
-class LoopSettings(BaseModel):
+class LoopSettings(UserSettings):
     """Number of loops, and what the drafts of their models go through."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     n: int = Field(16, ge=1)
     """Loops, independent of each other; the search ends with the last one, if its budget does not end it before."""

@@ -172,12 +172,7 @@ def kernel_of(individual: Individual) -> Kernel:
 def fastest(individuals: Sequence[Individual]) -> Individual:
     """Return the fastest correct one, of equals the first; where none is correct, the last one."""
     correct = [each for each in individuals if each.correct]
-    return max(correct, key=_log_speedup) if correct else individuals[-1]
-
-
-def _log_speedup(individual: Individual) -> float:
-    assert individual.evaluation and individual.evaluation.log_speedup is not None
-    return individual.evaluation.log_speedup
+    return max(correct, key=lambda each: each.log_speedup) if correct else individuals[-1]
 
 
 def _ids(individuals: Sequence[Individual]) -> tuple[str, ...]:

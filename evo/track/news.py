@@ -9,6 +9,7 @@ from typing import Any
 
 from evo.api import Row, Run
 from evo.report.health import State, settings, state_of
+from evo.report.output import Scrubber
 from evo.report.status import best_kernels, summary
 from operators.plan.defaults import with_defaults
 
@@ -90,13 +91,21 @@ def _point(row: Row, names: tuple[str, ...], prefix: str) -> NewsPoint:
 
 
 def look(folder: Path, seen: Seen, *, has_ended: bool) -> tuple[News, Seen]:
-    """Return the news and what was seen with them; `has_ended`: the session had, before. It raises StoreError."""
-    run = Run(folder)
+    """Return the news, without secrets, and what was seen with them; `has_ended`: the session had, before.
+
+    It raises StoreError.
+    """
+    run, scrub = Run(folder), Scrubber().secrets
     state, reason = state_of(run)
+
+    def told(query: str, **bound: Any) -> list[Row]:
+        found = run.rows(query, **bound)
+        return [{name: scrub(v) if isinstance(v, str) else v for name, v in row.items()} for row in found]
+
     with run:
-        (about,) = run.rows("runs.run")
+        (about,) = told("runs.run")
         rows = {
-            stream.partition(".")[2]: run.rows(stream, since=seen.get(stream, -1), most=MOST_ROWS) for stream in STREAMS
+            stream.partition(".")[2]: told(stream, since=seen.get(stream, -1), most=MOST_ROWS) for stream in STREAMS
         }
         bests = run.rows("track.bests")
     known: Mapping[str, str] = seen.get(BESTS, {})
@@ -107,7 +116,7 @@ def look(folder: Path, seen: Seen, *, has_ended: bool) -> tuple[News, Seen]:
     is_all = all(len(found) < MOST_ROWS for found in rows.values())
     # Their step is the last one there is: figures of earlier steps come first.
     fresh = [row for row in bests if is_all and known.get(row["task"]) != row["kernel_id"]]
-    news = News(run, about, state, reason, rows, fresh, is_all, has_ended and is_all)
+    news = News(run, about, state, scrub(reason), rows, fresh, is_all, has_ended and is_all)
     return news, {**places, BESTS: {**known, **{row["task"]: row["kernel_id"] for row in fresh}}}
 
 
@@ -117,10 +126,10 @@ def artifacts(news: News) -> dict[str, str]:
     from evo.report.output import as_json
     from evo.report.run import report_page
 
-    run = news.run
+    run, scrub = news.run, Scrubber().secrets
     found = {"report.html": report_page(run.folder), "verdicts.json": as_json([asdict(t) for t in summary(run)])}
     found["card.json"] = as_json(dict(run_card(run)))
     for kernel in best_kernels(run):
         ending = "cu" if kernel["target"] == "cuda" else "cpp"
         found[f"kernels/{kernel['task']}.{ending}"] = with_defaults(kernel["source"], kernel["values"])
-    return found
+    return {name: scrub(text) for name, text in found.items()}

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from typing import Any, Protocol
 
 from evo.api import Row
-from evo.report.output import as_json
+from evo.report.output import Scrubber, as_json
 from evo.report.status import summary
 from evo.report.terminal import many_line
 from evo.track.news import News
@@ -134,7 +134,7 @@ def notices(news: News) -> list[Notice]:
 
 def _noticed(news: News, event: str, row: Row, text: str) -> Notice:
     said = f"{news.id}: {row['task']}: {text}" if row["task"] else f"{news.id}: {text}"
-    return Notice(event, news.id, row["task"] or "", said, row["created_at"].isoformat())
+    return Notice(event, news.id, row["task"] or "", Scrubber().secrets(said), row["created_at"].isoformat())
 
 
 def _best(row: Row) -> str:
@@ -223,4 +223,4 @@ class JsonLog:
     def _print(self, news: News, name: str, row: Row) -> None:
         rest = {key: value for key, value in row.items() if key not in ("place", "created_at")}
         line = {"at": row["created_at"].astimezone(UTC).isoformat(), "event": name, "run": news.id, **rest}
-        print(as_json(line, indent=None), file=self._out, flush=True)
+        print(Scrubber().secrets(as_json(line, indent=None)), file=self._out, flush=True)

@@ -11,6 +11,9 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from evo.api import Row
@@ -98,8 +101,9 @@ class Wandb:
         """See `evo.track.sinks.NewsSink`."""
         with reaching():
             self._begun = self._begun or self._begin(news)
-            for seq, figures in _by_step(news.points):
-                self._begun.log(figures, step=seq)
+            for point in news.points:
+                figures = {f"{point.task}/{name}": value for name, value in point.figures.items()}
+                self._begun.log({**figures, **self._moment(point)}, step=point.seq)
             if news.is_over:
                 self._leave(news)
                 self._begun.finish()
@@ -110,18 +114,23 @@ class Wandb:
         project = os.environ.get("WANDB_PROJECT", PROJECT)
         return wandb.init(project=project, id=_slug(news.id), name=news.id, resume="allow", config=news.settings)
 
-    def _leave(self, news: News) -> None:
-        import wandb
+    def _moment(self, point: NewsPoint) -> dict[str, float]:
+        """The time of a step, where it is told at all: the time at which it is sent counts otherwise."""
+        return {"_timestamp": point.at_s}
 
-        artifact = wandb.Artifact(_slug(news.id), type="run")
-        for name, text in artifacts(news).items():
-            with artifact.new_file(name, mode="w") as file:
-                file.write(text)
-        self._begun.log_artifact(artifact)
+    def _leave(self, news: News) -> None:
+        artifact = import_module(self.name).Artifact(_slug(news.id), type="run")
+        with TemporaryDirectory() as place:
+            for name, text in artifacts(news).items():
+                file = Path(place, name)
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(text, encoding="utf-8")
+            artifact.add_dir(place)
+            self._begun.log_artifact(artifact)
 
 
 class Trackio(Wandb):
-    """The same with Trackio, whose calls are named alike; it keeps no artifacts."""
+    """The same with Trackio, whose calls are named alike; it dates what it gets itself."""
 
     name = "trackio"
 
@@ -131,18 +140,12 @@ class Trackio(Wandb):
         project = os.environ.get("TRACKIO_PROJECT", PROJECT)
         return trackio.init(project=project, name=news.id, resume="allow", config=news.settings)
 
-    def _leave(self, news: News) -> None:
-        """It has no place for files."""
+    def _moment(self, point: NewsPoint) -> dict[str, float]:
+        return {}
 
 
 def _slug(name: str) -> str:
     return re.sub(r"[^\w\-.]", "-", name)
-
-
-def _by_step(points: list[NewsPoint]) -> Iterator[tuple[int, dict[str, float]]]:
-    """Figures by step, with their task's name before their own."""
-    for point in points:
-        yield point.seq, {f"{point.task}/{name}": value for name, value in point.figures.items()}
 
 
 class Otel:

@@ -7,7 +7,6 @@ import secrets
 import signal
 import socket
 import struct
-import subprocess
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -22,7 +21,7 @@ from fitness.sandbox.channel import receive, send
 from fitness.sandbox.disk import KILLED
 from fitness.sandbox.memory import Region
 from fitness.sandbox.native import built
-from fitness.sandbox.processes import GIB, kill_group, start_child
+from fitness.sandbox.processes import GIB, ended, kill_group, start_child
 from operators.definition.spec import Operator
 from operators.plan.reading import ResolvedPlan
 
@@ -242,10 +241,9 @@ class CpuRunner:
             raise self._death(when) from None
 
     def _death(self, when: str) -> KernelFault | KilledFromOutside:
-        try:
-            code = self._process.wait(timeout=2.0)
-        except subprocess.TimeoutExpired:
+        if not ended(self._process, 2.0):
             return self._failed(f"its process closed the channel {when}")
+        code = self._process.wait()
         if code in KILLED:
             return KilledFromOutside(f"its process was ended by signal {-code} {when}")
         if code < 0:

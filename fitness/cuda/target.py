@@ -20,8 +20,7 @@ from fitness.cuda.compile.program import Program
 from fitness.cuda.gpu import Gpu, shared_gpu
 from fitness.cuda.library import LibrarySession, enough_memory, is_short
 from fitness.cuda.oracle import CudaOracle
-from fitness.cuda.profiling.ncu import CallCounters, NcuFailure, measure
-from fitness.cuda.profiling.profiler import assembled, placed
+from fitness.cuda.profiling.ncu import CallCounters, NcuFailure, assembled, measure, placed
 from fitness.cuda.profiling.sanitizer import SanitizerFinding, audited
 from fitness.cuda.profiling.solo import Solo, SoloRun
 from fitness.cuda.profiling.stalls import quoted, stalled_lines

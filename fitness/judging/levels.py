@@ -6,7 +6,7 @@ A level is examined only where the one before it was passed and promises enough 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from fitness.evaluation import Z95, Evaluation, Level, Status
@@ -50,6 +50,27 @@ def full_anchor(screened: Evaluation, anchor: Anchor, baseline: Kernel) -> Ancho
     """The kernel that the full level is paired with: the anchor of the screening, the baseline where that stood in for
     it."""
     return anchor if screened.anchor_id == anchor.kernel.id else Anchor(baseline, 0.0, 0.0)
+
+
+class Measurements:
+    """Measurements of one level: it gives their numbers, until `found`, what all of them say, is resolved.
+
+    `found` may begin with what an earlier visit left unresolved.
+    """
+
+    def __init__(self, found: Evaluation | None = None) -> None:
+        self.found = found
+
+    def __iter__(self) -> Iterator[int]:
+        for number in range(1 + AGAIN):
+            yield number
+            if self.found and not self.found.unresolved:
+                return
+
+    def add(self, later: Evaluation) -> Evaluation:
+        """Return what it says with those before it."""
+        self.found = pooled(self.found, later) if self.found else later
+        return self.found
 
 
 def pooled(earlier: Evaluation, later: Evaluation) -> Evaluation:
@@ -124,11 +145,9 @@ def judge(
         return fitness.confirm(kernel)
 
     while level := next_level(results, race=race, best=best):
-        found = examined(level)
-        for _ in range(AGAIN if found.unresolved else 0):
-            found = pooled(found, examined(level))
-            if not found.unresolved:
-                break
+        measurements = Measurements()
+        for _ in measurements:
+            found = measurements.add(examined(level))
         results = (*results, found)
         if level is until:
             break

@@ -32,16 +32,33 @@ class ProcessOutcome:
 
 
 def kill_group(process: subprocess.Popen[bytes], *, alone: bool = False) -> None:
-    """End a jailed process with its whole session and reap it; `alone` as it was started. Safe to call twice."""
+    """End a jailed process with its whole session and reap it; `alone` as it was started. Safe to call twice.
+
+    One that was reaped before is left alone, as its number may be another's by now: see `ended`.
+    """
+    if process.returncode is not None:
+        return
     if alone:
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=JAIL_ENDS_S)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGTERM)
+        ended(process, JAIL_ENDS_S)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
-    with contextlib.suppress(ProcessLookupError):
-        process.kill()
+    process.kill()
     process.wait()
+
+
+def ended(process: subprocess.Popen[bytes], timeout_s: float = 0.0) -> bool:
+    """Return whether a process ends within this time. It is not reaped, so that its number stays its session's."""
+    deadline, pause_s = time.monotonic() + timeout_s, 0.0005
+    with contextlib.suppress(ChildProcessError):  # another thread has reaped it meanwhile
+        while process.returncode is None and not os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                return False
+            pause_s = min(2 * pause_s, 0.05)
+            time.sleep(min(pause_s, left_s))
+    return True
 
 
 def start_child(
@@ -111,10 +128,7 @@ def run_confined(
     assert process.stdout is not None
     try:
         kept, timed_out = _read(process.stdout.fileno(), output_bytes, begin + timeout_s)
-        if not timed_out:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=max(0.1, begin + timeout_s - time.monotonic()))
-            timed_out = process.poll() is None
+        timed_out = timed_out or not ended(process, max(0.1, begin + timeout_s - time.monotonic()))
     finally:
         kill_group(process, alone=alone)
         process.stdout.close()

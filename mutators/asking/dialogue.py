@@ -138,6 +138,8 @@ def child(answer: str, parent: Kernel, operator: Operator, request: Request) -> 
         plan = parse_plan(source, operator, parent.target).for_dtype(request.task.dtype)
     except PlanError as error:
         return Kernel(parent.operator, parent.target, source), f"the header of the kernel file is broken: {error}"
+    if not parent.values:
+        return Kernel(parent.operator, parent.target, source), ""
     # A setting of the parent stays where the answer left the tunable's first value alone: else that is the author's.
     before: Mapping[str, Sequence[int]] = {}
     with suppress(PlanError):

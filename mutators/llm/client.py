@@ -9,8 +9,8 @@ import math
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
@@ -21,7 +21,6 @@ from urllib.parse import urlsplit
 from mutators.base import CANNOT_CALL_TOOLS, Call, CallStatus, Message, OutOfBudget, Request, ToolCall
 from mutators.bench import Tool
 from mutators.llm import program
-from mutators.llm.breaker import Breaker
 from mutators.llm.calls import CallStore, MemoryCalls, cache_key, cut_before, marked, room_for
 from mutators.llm.faults import CallFailed, Fault, known, one_line, translated
 from mutators.llm.library import litellm_module
@@ -454,3 +453,92 @@ async def _check_server(address: str) -> None:
     except (OSError, TimeoutError) as error:
         raise UserError(f"llm.api_base {address}: no server answers there: {one_line(error)}") from error
     writer.close()
+
+
+# --- models that are put aside ----------------------------------------------------------------------------------------
+
+
+LONGEST_PAUSE_S = 600.0
+
+
+class Breaker:
+    """Whether one model may be asked. Lives in one event loop."""
+
+    def __init__(self, pause_s: float) -> None:
+        """`pause_s`: before the first trial of a model that was put aside; it doubles with each trial that fails."""
+        self.out = False
+        """Whether the model is put aside."""
+        self.held: set[asyncio.Task[Any]] = set()
+        """Tasks that wait for it."""
+        self._first_pause_s = pause_s
+        self._trying = False
+        self._answered_at = float("-inf")
+        self._out_since = float("-inf")
+        self._retry_at = 0.0
+        self._changed = asyncio.Event()
+        """Set, and replaced by a new one, when something changed for the tasks that wait."""
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[bool]:
+        """Wait until the model may be asked; True: as the one trial of a model that is put aside."""
+        while self.out and (self._trying or time.monotonic() < self._retry_at):
+            await self._wait()
+        trial = self._trying = self.out
+        try:
+            yield trial
+        finally:
+            if trial:
+                self._trying = False
+                self._tell()
+
+    def answered(self, began: float) -> bool:
+        """The provider answered a call that began then (by this object's clock); whether that brought the model back.
+
+        Calls that were under way when the model was put aside say nothing of now.
+        """
+        self._answered_at = time.monotonic()
+        if not self.out or began < self._out_since:
+            return False
+        self.out = False
+        self._tell()
+        return True
+
+    def silent_since(self, began: float) -> bool:
+        """Whether no call was answered after this moment."""
+        return self._answered_at < began
+
+    def failed(self, began: float, at_least_s: float = 0.0) -> bool:
+        """A call that began then could not be answered, nor would others; whether that is news.
+
+        The next trial is made after a pause, `at_least_s` seconds if the provider asked for so much.
+        """
+        news = not self.out
+        if not news and began < self._out_since:
+            return False
+        if news:
+            self.out, self._out_since = True, time.monotonic()
+            self.pause_s = self._first_pause_s
+        else:
+            self.pause_s *= 2
+        self.pause_s = min(max(self.pause_s, at_least_s), LONGEST_PAUSE_S)
+        self._retry_at = time.monotonic() + self.pause_s
+        self._tell()
+        return news
+
+    async def _wait(self) -> None:
+        changed = self._changed
+        left = None if self._trying else self._retry_at - time.monotonic()
+        task = asyncio.current_task()
+        assert task
+        self.held.add(task)
+        try:
+            async with asyncio.timeout(left):
+                await changed.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self.held.discard(task)
+
+    def _tell(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()

@@ -18,7 +18,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,8 @@ class Manner:
     """None: as that of any program."""
     variables: tuple[str, ...] = ()
     """Beginnings of further variables of the environment that it gets."""
+    given: Mapping[str, str] = field(default_factory=dict)
+    """Variables that it gets with these values, also in place of ours."""
 
 
 async def ask(model: str, messages: Sequence[Message]) -> Said:
@@ -127,7 +129,7 @@ def _command(model: str) -> list[str] | None:
 def _environment(name: str, manner: Manner, folder: str) -> dict[str, str]:
     begins = (f"{re.sub('[^A-Z0-9]', '_', Path(name).stem.upper())}_", *manner.variables)
     kept = {k: value for k, value in os.environ.items() if PASSED_ON.fullmatch(k) or k.startswith(begins)}
-    return kept | {"TMPDIR": folder, "PWD": folder}
+    return {**kept, **manner.given, "TMPDIR": folder, "PWD": folder}
 
 
 async def _ended(process: subprocess.Popen[bytes], files: Sequence[Path]) -> None:
@@ -225,6 +227,8 @@ MANNERS: Mapping[str, Manner] = {
         ("-p", "--output-format", "json", "--tools", "", "--strict-mcp-config", "--no-session-persistence"),
         _claude,
         ("ANTHROPIC_", "AWS_", "GOOGLE_", "CLOUD_ML_"),
+        # It would ask its model for a title of the session too, with the prompt once more.
+        {"CLAUDE_CODE_DISABLE_TERMINAL_TITLE": "1"},
     ),
     "codex": Manner(
         ("exec", "--json", "--sandbox", "read-only", "--skip-git-repo-check", "--ephemeral"), _codex, ("OPENAI_",)

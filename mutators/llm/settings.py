@@ -27,10 +27,14 @@ def is_program(model: str) -> bool:
     return model.startswith(PROGRAM)
 
 
-class Price(BaseModel):
-    """Dollars per million tokens."""
+class UserSettings(BaseModel):
+    """Anything that a user writes: unknown names are refused, and what is read stays as it is."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class Price(UserSettings):
+    """Dollars per million tokens."""
 
     input: float = Field(ge=0, allow_inf_nan=False)
     """Dollars for the prompt's tokens."""
@@ -42,10 +46,8 @@ class Price(BaseModel):
         return (tokens_in * self.input + tokens_out * self.output) / 1e6
 
 
-class LlmSettings(BaseModel):
+class LlmSettings(UserSettings):
     """The models of a run and how they are called. Keys come from the environment, as litellm names them."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     models: tuple[Annotated[str, Field(min_length=1)], ...] = Field(min_length=1)
     """In litellm's notation, such as `anthropic/claude-sonnet-4-5` or `openai/NAME` for a server of one's own;

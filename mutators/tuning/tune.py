@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from itertools import product
 from random import Random
 
-from mutators.base import Parent, Proposal, Request, Trial
+from mutators.base import Parent, Proposal, Request, Trial, worked
 from mutators.tuning.space import MAX_LISTED, MAX_SAMPLES, Setting, Space, bad_params, space_of, with_setting
 from operators.definition.spec import Operator
-from operators.errors import OperatorError, PlanError
+from operators.errors import PlanError
 from operators.kernel import Kernel
 from operators.plan.reading import parse_plan
 
@@ -49,15 +48,8 @@ class Tune:
 
     def propose(self, request: Request, parents: tuple[Parent, ...], operator: Operator) -> Proposal:
         """The first parent's file with other values. A failure says why there are none."""
-        started = time.perf_counter()
-        try:
-            kernel, text = _child(request, parents, operator, self._sampler)
-        except (PlanError, OperatorError) as error:
-            kernel, text = None, f"the parent cannot be tuned: {error}"
-        seconds = time.perf_counter() - started
-        if kernel is None:
-            return Proposal(None, "tune", text, seconds=seconds)
-        return Proposal(kernel, text, seconds=seconds)
+        made = lambda: _child(request, parents, operator, self._sampler)  # noqa: E731
+        return worked(self.name, made, refused="the parent cannot be tuned")
 
 
 def _child(

@@ -24,7 +24,11 @@ CPP_TYPES = {
     "T": "T", "ACC": "ACC", "fp64": "double", "fp32": "float", "int64": "long long", "int32": "int",
     "int8": "signed char", "uint8": "unsigned char", "bool": "unsigned char",
 }  # fmt: skip
-_LOCAL = re.compile(r"[abcdiknpqrvw]\d*|at\d*|from\d*|to\d*|best|count|largest|mean|part|place|rank|root|squares|sum")
+LEAST_PASSED = 16
+"""Larger numbers are passed, for one function to serve layers of all widths."""
+_LOCAL = re.compile(
+    r"[abcdiknpqrvw]\d*|at\d*|from\d*|to\d*|best|count|extent\d+|largest|mean|part|place|rank|root|squares|sum"
+)
 """Names that loop nests use for themselves."""
 
 
@@ -130,14 +134,13 @@ class Kernel:
         return f"{name}_" if _LOCAL.fullmatch(name) else name
 
     def size(self, value: Any) -> str:
-        """An integer over dims as C++: the number, or the parameter that is passed for it."""
+        """An integer over dims as C++: a small number, or the parameter that is passed for it."""
         text = as_text(value)
-        if re.fullmatch(r"-?\d+", text):
+        if re.fullmatch(r"-?\d+", text) and int(text) < LEAST_PASSED:
             return text
         if text.isidentifier():
             return self.numbers.setdefault(text, self.parameter(text))
-        known = sum(name.startswith("size") for name in self.numbers.values())
-        return self.numbers.setdefault(text, f"size{known}")
+        return self.numbers.setdefault(text, f"extent{len(self.numbers)}")
 
     def number(self, value: Any) -> str:
         """A number of an operator's arguments as C++."""
@@ -250,6 +253,12 @@ class Kernel:
 
     # --- text ---
 
+    def form(self) -> str:
+        """The function but for names: kernels of one form differ in nothing but what is passed."""
+        parameters = [*map(self.parameter, (*self.pointers, *self.written, *self.scalars)), *self.numbers.values()]
+        places = {name: f"argument {place}" for place, name in enumerate(parameters)}
+        return re.sub(r"[A-Za-z_]\w*", lambda word: places.get(word[0], word[0]), self.text().replace(self.name, "", 1))
+
     def text(self) -> str:
         """The function."""
         head = 'extern "C" __global__ void' if self.target == "cuda" else 'extern "C" void'
@@ -261,10 +270,10 @@ class Kernel:
         parameters = ", ".join((*reads, *writes, *values, *sizes))
         return "\n".join((f"{constants}{head} {self.name}({parameters}) {{", *self.lines, "}"))
 
-    def launch(self, names: dict[str, str]) -> str:
-        """The `[[launch]]` table; `names`: what scratch is called in the plan."""
+    def launch(self, names: dict[str, str], function: str) -> str:
+        """The `[[launch]]` table of a function; `names`: what scratch is called in the plan."""
         args = [names.get(n, n) for n in (*self.pointers, *self.written)] + [*self.scalars, *self.numbers]
-        lines = ["[[launch]]", f'kernel = "{self.name}"']
+        lines = ["[[launch]]", f'kernel = "{function}"']
         if self.target == "cuda":
             lines += [f'grid = ["ceil_div({self.total or 1}, {BLOCK})"]', f"block = [{BLOCK}]"]
         return "\n".join((*lines, f"args = {json.dumps(args)}"))
@@ -403,7 +412,7 @@ class Writer:
                     if isinstance(each, Array):
                         kernel.get(each, ["0"] * len(each.shape))
             kernel.total = product(self.shape(node))
-            kernel.line(f"// Left to write: {reason}.")
+            kernel.line(f"// {kernel.name} is left to write: {reason}.")  # by its name, so that none is like it
             for output in filter(None, outputs):
                 kernel.written[output.stored] = CPP_TYPES[output.dtype]
         self.missing.append(f"{kernel.name}() of naive.{'cu' if self.target == 'cuda' else 'cpp'}: {reason}")
@@ -417,9 +426,11 @@ class Writer:
     def _text(self) -> str:
         names, buffers = self._shared()
         tables = [f'[[buffer]]\nname = "{n}"\ndtype = "{d}"\nshape = {json.dumps(s or ["1"])}' for n, d, s in buffers]
-        launches = [kernel.launch(names) for kernel in self.kernels]
-        functions = [kernel.text() for kernel in self.kernels]
-        return "\n\n".join(("\n\n".join(("/*! evo", *tables, *launches)) + "\n*/", *functions)) + "\n"
+        functions: dict[str, Kernel] = {}
+        served = [functions.setdefault(kernel.form(), kernel).name for kernel in self.kernels]
+        launches = [kernel.launch(names, name) for kernel, name in zip(self.kernels, served, strict=True)]
+        texts = [kernel.text() for kernel in functions.values()]
+        return "\n\n".join(("\n\n".join(("/*! evo", *tables, *launches)) + "\n*/", *texts)) + "\n"
 
     def _terms(self) -> str:
         found = {product(list(kernel.along.values())) for kernel in self.kernels}

@@ -24,10 +24,10 @@ import torch
 from torch import nn
 from torch._decomp import core_aten_decompositions
 from torch._guards import Source
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 from torch.func import functional_call, functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+from torch.fx.experimental.symbolic_shapes import DimDynamic, GuardOnDataDependentSymNode, ShapeEnv
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
@@ -40,14 +40,17 @@ from operators.importing.symbols import at, plain, value_of
 
 LOOK_S = 500
 """Seconds that a whole look may compute."""
-TRACE_S = 20
-"""Seconds that one attempt with symbols may take; after it fewer sizes are symbols."""
+TRACE_S = 100
+"""Seconds that one attempt with symbols may take; after it no sizes are symbols."""
+MOST_CALLS = 5000
+"""Functions of torch that a computation may call: a loop of Python over elements calls some for each."""
 MOST_ELEMENTS = 3_000_000
 """Elements of all values of a computation that is tried for real."""
 MOST_WORK = 100_000_000
 """Operations at a hidden shape: plain loops take tenths of a second for them."""
 LARGE = 2.0**45
 """Factor by which inputs of a verdict are larger than those of the source at most."""
+Change = Callable[[torch.Tensor], torch.Tensor]
 MOST_DEGENERATE = 4
 """The smallest hidden shapes at which zeros and large numbers are tried: there they make up whole rows."""
 MOST_TRIED = 16
@@ -57,6 +60,7 @@ MOST_SMALL = 1 << 29
 MOST_QUICK, MOST_QUICK_WORK = 30_000_000, 3e9
 """Elements, and operations, of recorded calls that are workloads of the set `cpu` too."""
 REAL_S = 20
+BY_VALUES = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)
 FLOATING = ("T", "ACC", "fp16", "bf16", "fp32", "fp64")
 WIDEST = 1e4
 """Largest median of S, as a multiple of the largest result, for which analysed errors tell right from wrong."""
@@ -73,6 +77,14 @@ KINDS: Mapping[str, tuple[int, tuple[int, ...]]] = {
 
 class Failed(Exception):
     """A problem cannot be imported; the text is one line."""
+
+
+class Hopeless(Failed):
+    """No other sizes would help."""
+
+
+class TooLong(Failed):
+    """A foreign source computes for longer than it may."""
 
 
 class _Named(Source):
@@ -109,6 +121,8 @@ def foreign(seconds: int) -> Iterator[None]:
         yield
     except Failed:
         raise
+    except TimeoutError as error:
+        raise TooLong(str(error)) from None
     except (Exception, SystemExit) as error:  # noqa: BLE001 (the border to a foreign source)
         raise Failed(f"{type(error).__name__}: {' '.join(str(error).split())[:250]}") from None
     finally:
@@ -163,8 +177,18 @@ def plain_parameters() -> Iterator[None]:
 class Seedless(TorchFunctionMode):
     """Leaves generators out of calls, as symbols have no values to draw, and makes shapes depend on no values."""
 
+    def __init__(self, most_calls: float = math.inf) -> None:
+        super().__init__()
+        self.left, self.most_calls = most_calls, most_calls
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call the function without its generator."""
+        self.left -= 1
+        if self.left < 0:
+            raise Hopeless(
+                f"it calls more than {self.most_calls:,} functions of torch, as loops of Python over elements do: a "
+                "graph needs functions of whole tensors"
+            )
         kwargs = {name: each for name, each in (kwargs or {}).items() if name != "generator"}
         return counted(*args, **kwargs) if func in (torch.bincount, torch.Tensor.bincount) else func(*args, **kwargs)
 
@@ -191,6 +215,10 @@ class Leaves:
                     each.p = 0.0
                 elif hasattr(each, "dropout") and isinstance(each.dropout, float):
                     each.__dict__["dropout"] = 0.0
+                for name, value in list(vars(each).items()):  # a state that it was made with, and did not register
+                    if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim():
+                        del vars(each)[name]
+                        each.register_buffer(name, value)
             self._add(self.module.named_parameters(), "parameter")
             self._add(self.module.named_buffers(), "buffer")
         self.held = len(self.names)
@@ -257,17 +285,25 @@ class Symbolic:
                 self.symbols[name] = self.env.create_symintnode(symbol, hint=value, source=_Named(name))
             return self.symbols[name]
 
-        with FakeTensorMode(shape_env=self.env, allow_non_fake_inputs=True):
+        fake = FakeTensorMode(shape_env=self.env, allow_non_fake_inputs=True)
+        # The choice of a faster convolution would be a condition on sizes.
+        with fake, torch.backends.mkldnn.flags(enabled=False), torch.backends.nnpack.flags(enabled=False):
             with self.draws, Seedless():
                 self.leaves = Leaves(*problem.made(knob))
             self.symbols = {n: s for n, s in self.symbols.items() if isinstance(s, torch.SymInt)}
             held = torch.empty(list(self.symbols.values()))  # for the tracer to know every symbol
             tensors = self.leaves.tensors
-            with torch.no_grad(), Seedless():
+            with torch.no_grad(), Seedless(MOST_CALLS):
                 function = functionalize(lambda _, *given: self.leaves(*given))
                 table: Any = core_aten_decompositions()
                 with plain_parameters():
-                    self.module = make_fx(function, table, "real", _allow_non_fake_inputs=True)(held, *tensors)
+                    try:
+                        self.module = make_fx(function, table, "real", _allow_non_fake_inputs=True)(held, *tensors)
+                    except BY_VALUES:
+                        raise Hopeless(
+                            "it decides by values of its tensors (an `if`, nonzero, a mask as an index), which no "
+                            "graph can say"
+                        ) from None
 
     def expr(self, number: Any) -> Any:
         """A size as an expression of the symbols that are left."""
@@ -310,11 +346,18 @@ def attempts(problem: Problem) -> Symbolic:
 
 
 def _attempted(problem: Problem, attempts: list[set[str]]) -> tuple[Symbolic | None, str]:
-    reason = ""
-    for fixed in attempts:
+    reason, waiting = "", list(attempts)
+    while waiting:
+        fixed = waiting.pop(0)
         try:
             with foreign(TRACE_S):
                 return Symbolic(problem, fixed), ""
+        except Hopeless:
+            raise
+        except TooLong:
+            reason, waiting = f"to record all of its operators takes longer than {TRACE_S} s", waiting[-1:]
+            if not waiting:
+                raise Hopeless(f"{reason}, as where each step of time has its own") from None
         except Failed as error:
             reason = str(error)
     return None, reason
@@ -378,6 +421,8 @@ class Trials:
         self.constant: list[bool] = []
         self.base = {made.dims[name]: problem.sizes[name] for name in made.dims}
         self.least, self.most_work = float(MOST_ELEMENTS), float(MOST_WORK)
+        self.is_heavy = False
+        """Whether even its smallest sizes are above these."""
 
     def values(self, dims: Mapping[str, int]) -> dict[Any, int]:
         """Sizes by symbol; one that no tensor comes from keeps the source's."""
@@ -449,13 +494,15 @@ class Trials:
     def hidden(self) -> list[dict[str, Any]]:
         """Shapes of every kind at which source and graph agree."""
         rng, found, seen = random.Random(0), [], set()
-        self._raise_limit()
+        lowest = self.lowest()
+        self._raise_limit(lowest)
         for kind, (wanted, pool) in KINDS.items():
             kept = tries = 0
+            wanted = 1 if self.is_heavy else wanted
             for _ in range(400):
                 if kept == wanted or tries == 3 * wanted:
                     break
-                dims = {dim: self._size(rng, dim, pool) for dim in self.base}
+                dims = {dim: self._size(rng, dim, pool, lowest[dim]) for dim in self.base}
                 key = tuple(dims.values())
                 if key in seen or not self.allows(dims):
                     continue
@@ -466,19 +513,34 @@ class Trials:
                     found.append({"source": kind, "dims": dims})
         return found
 
-    def _size(self, rng: random.Random, dim: str, pool: tuple[int, ...]) -> int:
+    def _size(self, rng: random.Random, dim: str, pool: tuple[int, ...], lowest: int) -> int:
         base = self.base[dim]
         if rng.random() < 0.75:
-            return rng.choice(pool)
+            size = rng.choice(pool)
+            step = 2 * (size & -size)  # what is this much larger is even as often
+            return size + max(0, -((size - lowest) // step)) * step
         return max(1, rng.choice((base, base >> 1, base >> 2, base >> 3, base >> 4, base >> 5, base * 2)))
 
-    def _raise_limit(self) -> None:
-        """A problem whose constants are large cannot be tried small."""
+    def lowest(self) -> dict[str, int]:
+        """The smallest sizes that its conditions allow: the largest halved again and again, and then each lowered."""
+        *_, dims = self._halved()
+        for dim in dims:
+            least = 1
+            while least < dims[dim]:
+                middle = (least + dims[dim]) // 2
+                if self.allows(dims | {dim: middle}, large=True):
+                    dims = dims | {dim: middle}
+                else:
+                    least = middle + 1
+        return dims
+
+    def _raise_limit(self, lowest: Mapping[str, int]) -> None:
+        """A problem whose constants are large cannot be tried small; it is tried as small as it can be, and less."""
         try:
-            ones = dict.fromkeys(self.base, 1)
-            least, work = self.elements(ones), self.work(ones)
+            least, work = self.elements(lowest), self.work(lowest)
         except (TypeError, ValueError, ZeroDivisionError):  # half of one is no size
             return
+        self.is_heavy = least > self.least or work > self.most_work
         self.least = max(self.least, min(3 * least, 400_000_000))
         self.most_work = max(self.most_work, 3 * work)
 
@@ -554,24 +616,22 @@ class Trials:
                 return scale
         raise Failed("its results do not depend on its inputs, so that every wrong kernel would pass: it is no task")
 
-    def fragile(
-        self, shapes: Sequence[Mapping[str, int]], changes: Sequence[Callable[[torch.Tensor], torch.Tensor]]
-    ) -> set[str]:
-        """The inputs that may not be changed so, as results are not finite then, at one of these shapes."""
-        found: set[str] = set()
+    def fragile(self, shapes: Sequence[Mapping[str, int]], *kinds: Sequence[Change]) -> list[set[str]]:
+        """By kind of changes, the inputs that may not be changed so: results are not finite then, at one of these
+        shapes."""
+        found: list[set[str]] = [set() for _ in kinds]
         for dims in shapes:
             with foreign(REAL_S), torch.no_grad():
                 leaves, tensors, _ = real(self.problem, self.sizes(dims), 0)
                 values = {
                     n: v.double() if v.is_floating_point() else v for n, v in self.made.values(leaves, tensors).items()
                 }
-                for change in changes:
-                    found |= self._fragile(values, self.made.environment(dims), change)
+                for names, changes in zip(found, kinds, strict=True):
+                    for change in changes:
+                        names |= self._fragile(values, self.made.environment(dims), change)
         return found
 
-    def _fragile(
-        self, values: Mapping[str, torch.Tensor], env: Mapping[str, int], change: Callable[[torch.Tensor], torch.Tensor]
-    ) -> set[str]:
+    def _fragile(self, values: Mapping[str, torch.Tensor], env: Mapping[str, int], change: Change) -> set[str]:
         floating = [name for name, value in values.items() if value.is_floating_point()]
 
         def finite(names: Sequence[str]) -> bool:
@@ -626,35 +686,35 @@ def look(problem: Problem) -> dict[str, Any]:
     if not hidden:
         reason = trials.differences[0] if trials.differences else "no size fits its conditions"
         raise Failed(f"its graph cannot be confirmed against its source: {reason}")
-    cpu = trials.smaller()
+    cpu = trials.smaller() or hidden[-1]["dims"]
     seen = {made.tensor_names.get(name, name): shown for name, shown in trials.shown.items()}
     described = made.described(symbolic, seen)
     if all(trials.constant):
-        scale = trials.telling(cpu or hidden[-1]["dims"])
+        scale = trials.telling(cpu)
         for each in described:
             if each["role"] == "in" and each["dtype"] in FLOATING:
                 each["distribution"] = f"normal(0, {scale:g})"
         made.notes.append(
             f"the source's own inputs all give one result: numbers are drawn from normal(0, {scale:g}) here"
         )
-    smallest = sorted((shape["dims"] for shape in hidden), key=trials.elements)[:MOST_DEGENERATE]
-    shapes = [cpu or hidden[-1]["dims"], *smallest]
+    smallest = sorted((shape["dims"] for shape in hidden), key=trials.elements)
+    shapes = [cpu, *smallest[: 1 if trials.is_heavy else MOST_DEGENERATE]]
     drawn_otherwise(made, trials, [each for each in described if each["role"] == "in"], shapes)
     return {
         "graph": made.graph,
         "derived": made.derived,
         "dims": trials.base,
         "hidden": hidden,
-        "cpu": cpu or hidden[-1]["dims"],
+        "cpu": cpu,
         "quick": trials.quick() if problem.is_pure else [],
-        "small": trials.small() or cpu or hidden[-1]["dims"],
+        "small": trials.small() or cpu,
         "inputs": described,
         "returned": made.returned,
         "flops": written(made, made.flops, trials),
         "terms": next(iter(written(made, made.terms, trials)), "1"),
         "dtype": made.dtype,
         "workloads": [made.workload(symbolic, sizes) if trials.follows(sizes) else {} for sizes in problem.workloads],
-        "bound": trials.bound(cpu or hidden[-1]["dims"]),
+        "bound": trials.bound(cpu),
         "notes": [*made.notes, *problem.notes],
         "differences": trials.differences[:3],
     }
@@ -667,10 +727,10 @@ def drawn_otherwise(
 
     Where an axis is short, whole rows of what a verdict draws may be zero.
     """
-    zeros = trials.fragile(
-        shapes, [lambda x: x * (torch.rand(x.shape) < 0.8), lambda x: x * (torch.rand(x.shape) < 0.1)]
-    )
-    large = trials.fragile(shapes, [lambda x: x * LARGE])
+    zeros, large = trials.fragile(
+        shapes, [lambda x: x * (torch.rand(x.shape) < 0.8), lambda x: x * (torch.rand(x.shape) < 0.1)],
+        [lambda x: x * LARGE],
+    )  # fmt: skip
     for each in inputs:
         if each["name"] in large:
             each["bounded"] = True

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from evo.compare.inference import Effect, Outcome, Verdict, effects
+from evo.compare.inference import ArmVerdict, Effect, Outcome, effects
 
 REFERENCE = "reference"
 LAWS = ("normal", "t2.2", "pareto", "skewed", "families", "nothing")
@@ -118,7 +118,7 @@ def share(hits: Sequence[bool]) -> float:
 
 def is_told(effect: Effect) -> bool:
     """Whether an arm is called faster or slower."""
-    return effect.verdict in (Verdict.FASTER, Verdict.SLOWER)
+    return effect.verdict in (ArmVerdict.FASTER, ArmVerdict.SLOWER)
 
 
 def contradicted(effect: Effect) -> bool:
@@ -138,10 +138,10 @@ def row(world: World, count: int, difference: float, advantage: float, seed: int
     return {
         "false": share([any(map(is_told, arms)) for arms in alike]),
         "of most": share(of_most),
-        "equal": share([e.verdict is Verdict.EQUAL for e in equal]),
+        "equal": share([e.verdict is ArmVerdict.EQUAL for e in equal]),
         "covers": share([e.low <= 0 <= e.high for e in equal]),
         "median": share([e.median_low <= median <= e.median_high for e in equal]),
-        "power": share([e.verdict is Verdict.FASTER for e in better]),
+        "power": share([e.verdict is ArmVerdict.FASTER for e in better]),
         "contra": share([contradicted(e) for e in told]),
     }
 

@@ -45,9 +45,8 @@ from unittest.mock import patch
 from evo.config import RunConfig
 from evo.individual import Individual
 from evo.rows import Journal
-from evo.search.calls import StoredCalls
 from evo.search.driver import Search
-from evo.search.models import open_client
+from evo.search.models import StoredCalls, open_client
 from evo.store import Store
 from evo.workers.testing import InlinePool
 from fitness.testing import scripted

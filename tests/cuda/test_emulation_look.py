@@ -12,9 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fitness.emulator import look
-from fitness.emulator import routes as emulated_routes
-from fitness.emulator.look import looked_at
-from fitness.emulator.routes import OWN, Likeness, Routes, missing, shrunk
+from fitness.emulator.look import OWN, Likeness, Routes, looked_at, missing, shrunk
 from fitness.emulator.target import FACTS
 from fitness.evaluation import Status
 from fitness.judging.base import Checked
@@ -32,7 +30,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is left out on a busy machine."""
     for name in ("LOOK_S", "WALK_S", "QUICK_S", "CONTROL_S"):
         monkeypatch.setattr(look, name, 600.0)
-    monkeypatch.setattr(emulated_routes, "SEARCH_S", 600.0)
+    monkeypatch.setattr(look, "SEARCH_S", 600.0)
 
 
 def edited(source: str, *edits: tuple[str, str]) -> str:

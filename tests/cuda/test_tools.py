@@ -15,8 +15,16 @@ from hypothesis import strategies as st
 
 from fitness.cuda.compile.program import KernelCall, Program
 from fitness.cuda.profiling import ncu, tools
-from fitness.cuda.profiling.ncu import CallCounters, NcuFailure, classify_measured, measure, notes, parse
-from fitness.cuda.profiling.profiler import assembled, placed
+from fitness.cuda.profiling.ncu import (
+    CallCounters,
+    NcuFailure,
+    assembled,
+    classify_measured,
+    measure,
+    notes,
+    parse,
+    placed,
+)
 from fitness.cuda.profiling.sanitizer import TOOLS, SanitizerFinding, audited, read
 from fitness.cuda.profiling.solo import Solo, SoloRun
 from fitness.evaluation import Rejection, Status, Timing

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from evo.compare.config import Comparison
-from evo.compare.running import Running, prepare, run_on
+from evo.compare.running import ComparisonState, prepare, run_on
 from evo.config import RunConfig
 from evo.session import LocalBackend
 from evo.workers.testing import InlinePool
@@ -86,9 +86,9 @@ def run(
     runs: Path,
     made: Comparison,
     *,
-    stop_when: Callable[[Running], bool] = lambda _: False,
+    stop_when: Callable[[ComparisonState], bool] = lambda _: False,
     backend: ScriptedBackend | None = None,
-) -> tuple[Path, Running, ScriptedBackend]:
+) -> tuple[Path, ComparisonState, ScriptedBackend]:
     """One session of a comparison."""
     folder, cells = prepare(made, runs)
     backend = backend or ScriptedBackend()

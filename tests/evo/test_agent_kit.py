@@ -53,7 +53,7 @@ def test_a_new_project_gets_what_each_client_documents_and_loses_it_again(name: 
     apply(installed(tmp_path, name, COMMAND))
     entry = servers(tmp_path, name)["kernel-evo"]
     if name == "codex":
-        assert entry.pop("tool_timeout_sec") > 600
+        assert entry.pop("startup_timeout_sec") >= 60 and entry.pop("tool_timeout_sec") > 600
         assert entry == SERVED
     else:
         assert entry == {"type": "stdio", **SERVED}

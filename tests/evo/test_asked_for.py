@@ -10,6 +10,7 @@ import pytest
 
 from evo.api import Run
 from evo.budget import doubled, parse_limits
+from evo.report.document import Table
 from evo.report.health import health, runs_in
 from evo.report.run import document
 from evo.report.run_data import material
@@ -114,7 +115,12 @@ def test_the_budget_that_holds_is_that_of_the_latest_session_that_has_one(tmp_pa
     assert summary(Run(folder))[-1].goes_on_with == f"evo resume {folder} --budget 7200s"
     lines = session_lines(Run(folder))
     assert "(budget 12 min)" in lines[0] and "(budget 60 min)" in lines[1] and "budget" not in lines[2]
-    assert "of 60 min" in str(document(material(Run(folder)), 0.0))
+    page = document(material(Run(folder)), 0.0)
+    assert "of 60 min" in str(page)
+    tables = [block for section in page.sections for block in section.blocks if isinstance(block, Table)]
+    (sat,) = [table for table in tables if table.caption == "Sessions"]
+    (budget,) = [column for column in sat.columns if column.title == "budget"]
+    assert [budget.text(row) for row in sat.rows] == ["12 min", "60 min", ""]
 
 
 def test_a_search_stores_what_it_is_asked_for_and_the_limits_of_each_session(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from evo.compare.cells import CellResult, Standing, cell_results, curves_table, 
 from evo.compare.config import Cell, Comparison, read_comparison
 from evo.compare.leaks import hermetic
 from evo.compare.record import faults, lines
-from evo.compare.running import Running, prepare
+from evo.compare.running import ComparisonState, prepare
 from evo.config import RunConfig, read_config
 from evo.outside.importing import operators_of
 from evo.outside.questions import ComparisonDesk, comparison_questions
@@ -80,13 +80,13 @@ def server() -> Iterator[LlmServer]:
 
 
 @pytest.fixture(scope="module")
-def whole(server: LlmServer, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Running, ScriptedBackend]:
+def whole(server: LlmServer, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ComparisonState, ScriptedBackend]:
     """A comparison that ran without an interruption."""
     return run(tmp_path_factory.mktemp("whole"), comparison(server.url))
 
 
 @pytest.fixture(scope="module")
-def results(whole: tuple[Path, Running, ScriptedBackend]) -> dict[str, CellResult]:
+def results(whole: tuple[Path, ComparisonState, ScriptedBackend]) -> dict[str, CellResult]:
     return {result.arm: result for result in cell_results(whole[0])}
 
 
@@ -106,7 +106,7 @@ def _told(folder: Path, cell: Cell) -> int:
 
 @pytest.mark.slow
 def test_interruptions_at_ten_points_change_nothing_but_time(
-    whole: tuple[Path, Running, ScriptedBackend], server: LlmServer, tmp_path: Path
+    whole: tuple[Path, ComparisonState, ScriptedBackend], server: LlmServer, tmp_path: Path
 ) -> None:
     folder, running, _ = whole
     told_in_all = sum(_told(folder, cell) for cell in running.cells)
@@ -115,7 +115,7 @@ def test_interruptions_at_ten_points_change_nothing_but_time(
     made = comparison(server.url)
     for point in points:
 
-        def stop_when(now: Running, point: int = point) -> bool:
+        def stop_when(now: ComparisonState, point: int = point) -> bool:
             under_way = sum(state.told for search in now.searches.values() for state in search.states.values())
             return under_way + sum(_told(interrupted, cell) for cell in now.ended if cell not in now.searches) >= point
 
@@ -161,7 +161,7 @@ def test_a_dialogue_that_the_budget_ends_hands_in_its_draft(tmp_path: Path) -> N
 
 
 def test_profiles_are_taken_and_charged_where_a_recipe_has_them(
-    whole: tuple[Path, Running, ScriptedBackend],
+    whole: tuple[Path, ComparisonState, ScriptedBackend],
 ) -> None:
     """They were most of the seconds of `best_of_n`, whose recipe has no profiler."""
     taken = {cell.arm: query(whole[0] / cell.name, "from profiles").num_rows for cell in whole[1].cells}
@@ -182,7 +182,7 @@ def test_every_cell_has_the_same_budget_counted_the_same_way(results: dict[str, 
 
 
 def test_all_cells_share_one_pool_and_are_begun_in_blocks_of_random_order(
-    whole: tuple[Path, Running, ScriptedBackend],
+    whole: tuple[Path, ComparisonState, ScriptedBackend],
 ) -> None:
     _, running, backend = whole
     (pool,) = backend.pools
@@ -209,7 +209,7 @@ def test_results_are_tables_of_one_row_a_cell_and_one_a_point(results: dict[str,
         assert speedups == sorted(speedups)
 
 
-def test_a_comparison_is_one_subject_of_sql(whole: tuple[Path, Running, ScriptedBackend]) -> None:
+def test_a_comparison_is_one_subject_of_sql(whole: tuple[Path, ComparisonState, ScriptedBackend]) -> None:
     folder, running, _ = whole
     runs = [folder / cell.name for cell in running.cells]
     found = query(runs, "select run, arm, seed, evaluations, trials from used order by run").to_pylist()
@@ -268,7 +268,9 @@ def test_seconds_of_evaluators_are_a_budget(tmp_path: Path) -> None:
     assert result.reason.startswith("evaluator_s")
 
 
-def test_cells_are_hermetic_and_a_leak_is_found(whole: tuple[Path, Running, ScriptedBackend], tmp_path: Path) -> None:
+def test_cells_are_hermetic_and_a_leak_is_found(
+    whole: tuple[Path, ComparisonState, ScriptedBackend], tmp_path: Path
+) -> None:
     folder = whole[0]
     clean = hermetic(folder)
     assert clean.leaks == [] and clean.prompts > 10 and clean.cells == len(whole[1].cells)
@@ -365,7 +367,7 @@ def leak(folder: Path, cell: Cell, text: str, answer: str) -> None:
 
 
 def test_a_leaked_kernel_that_the_model_copies_is_a_leak_all_the_same(
-    whole: tuple[Path, Running, ScriptedBackend], tmp_path: Path
+    whole: tuple[Path, ComparisonState, ScriptedBackend], tmp_path: Path
 ) -> None:
     leaky = Path(shutil.copytree(whole[0], tmp_path / whole[0].name))
     (refine,) = (cell for cell in whole[1].cells if cell.arm == "refine")
@@ -379,7 +381,9 @@ SHORT = [f"acc{n} += v[{n}];" for n in range(6)]
 LONG = [f"    float held_back_{n} = __shfl_xor_sync(0xffffffffu, total, {n});" for n in range(2)]
 
 
-def with_another_kernel(whole: tuple[Path, Running, ScriptedBackend], runs: Path) -> tuple[Path, dict[str, Cell]]:
+def with_another_kernel(
+    whole: tuple[Path, ComparisonState, ScriptedBackend], runs: Path
+) -> tuple[Path, dict[str, Cell]]:
     """A copy of a comparison in which `islands` has made a kernel of these lines; its cells by arm."""
     folder = Path(shutil.copytree(whole[0], runs / whole[0].name))
     cells = {cell.arm: cell for cell in whole[1].cells}
@@ -395,7 +399,7 @@ def with_another_kernel(whole: tuple[Path, Running, ScriptedBackend], runs: Path
     f" what others had, {LONG[1].strip()}, since it saves a barrier. ",
 ], ids=["one line", "two lines", "short lines", "within a sentence"])  # fmt: skip
 def test_a_leak_of_few_lines_or_of_short_ones_is_found_wherever_it_stands(
-    whole: tuple[Path, Running, ScriptedBackend], tmp_path: Path, shown: str
+    whole: tuple[Path, ComparisonState, ScriptedBackend], tmp_path: Path, shown: str
 ) -> None:
     folder, cells = with_another_kernel(whole, tmp_path)
     leak(folder, cells["refine"], f"It helps to write{shown}Now go on.", "no")
@@ -404,7 +408,7 @@ def test_a_leak_of_few_lines_or_of_short_ones_is_found_wherever_it_stands(
 
 
 def test_what_a_cell_wrote_itself_is_no_leak_however_it_is_quoted(
-    whole: tuple[Path, Running, ScriptedBackend], tmp_path: Path
+    whole: tuple[Path, ComparisonState, ScriptedBackend], tmp_path: Path
 ) -> None:
     """Models that know the same idioms write the same lines, and say the same of them."""
     folder, cells = with_another_kernel(whole, tmp_path)
@@ -539,7 +543,9 @@ def test_a_comparison_of_a_gpu_is_planned_without_one(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arm", ["islands", "best_of_n+tune"])
-def test_a_cell_is_a_run_that_replays(whole: tuple[Path, Running, ScriptedBackend], tmp_path: Path, arm: str) -> None:
+def test_a_cell_is_a_run_that_replays(
+    whole: tuple[Path, ComparisonState, ScriptedBackend], tmp_path: Path, arm: str
+) -> None:
     (cell,) = (cell for cell in whole[1].cells if cell.arm == arm)
     shutil.copytree(whole[0] / cell.name, tmp_path / cell.name)
     again = replay(tmp_path / cell.name)

@@ -18,10 +18,10 @@ from evo.cli.commands import main
 from evo.compare.conclusions import curves, plan, sizing
 from evo.compare.config import read_comparison
 from evo.compare.inference import (
+    ArmVerdict,
     Effect,
     Outcome,
     Spread,
-    Verdict,
     blocked,
     detectable,
     effects,
@@ -71,7 +71,7 @@ def test_an_arm_that_is_better_everywhere_is_called_faster_and_one_that_is_worse
         for arm, level in (("a", 0.3), ("b", 0.8), ("c", -0.1))
     ]
     better, worse = effects(found, "a", 0.1, {})
-    assert (better.arm, better.verdict, worse.arm, worse.verdict) == ("b", Verdict.FASTER, "c", Verdict.SLOWER)
+    assert (better.arm, better.verdict, worse.arm, worse.verdict) == ("b", ArmVerdict.FASTER, "c", ArmVerdict.SLOWER)
     assert better.low < better.log_ratio < better.high and better.log_ratio == pytest.approx(0.5, abs=0.01)
     assert better.p == pytest.approx(2 * 2 / 2**10)
     assert better.judging_se == pytest.approx(0.01 * math.sqrt(2 / 20))
@@ -80,44 +80,44 @@ def test_an_arm_that_is_better_everywhere_is_called_faster_and_one_that_is_worse
 def test_verdicts_are_given_of_registered_arms_alone_and_corrected_over_them_with_cells_or_without() -> None:
     found = [outcome(arm, n, 1, level + 0.1 * n) for n in range(7) for arm, level in (("a", 0), ("b", 1), ("c", 2))]
     c, b = effects(found, "a", 0.1, {}, ["b"])
-    assert (c.verdict, b.verdict) == (Verdict.DESCRIBED, Verdict.FASTER) and math.isnan(c.p)
+    assert (c.verdict, b.verdict) == (ArmVerdict.DESCRIBED, ArmVerdict.FASTER) and math.isnan(c.p)
     assert b.p == pytest.approx(2 / 2**7)
     (_, late) = effects(found, "a", 0.1, {}, ["b", "d", "e"])  # whose cells there are none of
-    assert late.p == pytest.approx(3 * b.p) and late.verdict is Verdict.FASTER
+    assert late.p == pytest.approx(3 * b.p) and late.verdict is ArmVerdict.FASTER
     (_, many) = effects(found, "a", 0.1, {}, ["b", "d", "e", "f"])
-    assert many.verdict is Verdict.OPEN and many.detectable == many.high == math.inf
-    assert {effect.verdict for effect in effects(found, "a", 0.1, {}, [])} == {Verdict.DESCRIBED}
+    assert many.verdict is ArmVerdict.OPEN and many.detectable == many.high == math.inf
+    assert {effect.verdict for effect in effects(found, "a", 0.1, {}, [])} == {ArmVerdict.DESCRIBED}
 
 
 def test_with_too_few_operators_nothing_is_concluded_and_the_comparison_says_so() -> None:
     found = [outcome(arm, operator, 1, 2.0 * (arm == "b")) for operator in range(4) for arm in "ab"]
     (effect,) = effects(found, "a", 0.1, {})
-    assert effect.verdict is Verdict.OPEN and effect.detectable == math.inf and effect.low == -math.inf
+    assert effect.verdict is ArmVerdict.OPEN and effect.detectable == math.inf and effect.low == -math.inf
 
 
 def test_equal_is_said_only_where_the_interval_lies_within_the_registered_difference() -> None:
     noise = np.random.default_rng(3).standard_normal(12)
-    for scale, verdict in ((0.02, Verdict.EQUAL), (0.3, Verdict.OPEN)):
+    for scale, verdict in ((0.02, ArmVerdict.EQUAL), (0.3, ArmVerdict.OPEN)):
         effect = beside(*(scale * noise))
         assert effect.verdict is verdict
-        assert (max(-effect.low, effect.high) < math.log1p(0.1)) == (verdict is Verdict.EQUAL)
+        assert (max(-effect.low, effect.high) < math.log1p(0.1)) == (verdict is ArmVerdict.EQUAL)
 
 
 def test_failures_of_both_arms_are_no_agreement() -> None:
     nothing = [failed(arm, n) for n in range(8) for arm in "ab"]
     (effect,) = effects(nothing, "a", 0.1, {})
-    assert effect.verdict is Verdict.OPEN and (effect.found, effect.pairs) == (0, 8)
+    assert effect.verdict is ArmVerdict.OPEN and (effect.found, effect.pairs) == (0, 8)
     in_one = [outcome(one.arm, 0, 1, 1.0) if one.operator == "op0" else one for one in nothing]
     (effect,) = effects(in_one, "a", 0.1, {})
-    assert effect.verdict is Verdict.OPEN and effect.found == 1
+    assert effect.verdict is ArmVerdict.OPEN and effect.found == 1
     wide = [outcome(one.arm, n, 1, 1 + 0.3 * (one.arm == "b") * (-1) ** n) if n < 7 else one
             for one in nothing for n in [int(one.operator[2:])]]  # fmt: skip
     (effect,) = effects(wide, "a", 0.1, {})
-    assert effect.verdict is Verdict.OPEN  # seven that differ by a third either way, and one that found nothing
+    assert effect.verdict is ArmVerdict.OPEN  # seven that differ by a third either way, and one that found nothing
     alike = [outcome(one.arm, n, 1, 1 + 0.01 * (one.arm == "b") * (-1) ** n) if n < 7 else one
              for one in nothing for n in [int(one.operator[2:])]]  # fmt: skip
     (effect,) = effects(alike, "a", 0.1, {})
-    assert effect.verdict is Verdict.EQUAL and effect.found == 7
+    assert effect.verdict is ArmVerdict.EQUAL and effect.found == 7
 
 
 @given(st.lists(st.floats(-2, 2), min_size=6, max_size=11), st.integers(0, 3))
@@ -126,8 +126,8 @@ def test_a_verdict_its_p_value_and_its_interval_never_contradict_each_other(valu
     effect = beside(*values, families=families)
     apart = effect.low > 0 or effect.high < 0
     assert apart == (effect.p <= 0.05)
-    assert apart or effect.verdict in (Verdict.EQUAL, Verdict.OPEN)
-    assert not apart or effect.verdict in (Verdict.FASTER, Verdict.SLOWER) or effect.is_skewed
+    assert apart or effect.verdict in (ArmVerdict.EQUAL, ArmVerdict.OPEN)
+    assert not apart or effect.verdict in (ArmVerdict.FASTER, ArmVerdict.SLOWER) or effect.is_skewed
     assert effect.low <= effect.log_ratio + 1e-9 and effect.log_ratio <= effect.high + 1e-9
 
 
@@ -152,22 +152,22 @@ def test_related_operators_count_as_one_for_chance() -> None:
     differences = [*(0.5 + 0.01 * n for n in range(6)), 0.1, -0.2, 0.15, -0.1]
     apart = beside(*differences)
     alike = beside(*differences, families={f"op{n}": "products" for n in range(6)})
-    assert apart.verdict is Verdict.FASTER and alike.verdict is Verdict.OPEN
+    assert apart.verdict is ArmVerdict.FASTER and alike.verdict is ArmVerdict.OPEN
     assert (apart.families, alike.families) == (10, 5) and alike.high == math.inf
     assert alike.log_ratio == apart.log_ratio and alike.error > apart.error
 
 
 def test_where_few_operators_weigh_much_the_median_is_told_and_no_verdict_goes_against_it() -> None:
     rare = beside(*[-0.1] * 9, 0.9)
-    assert rare.median == pytest.approx(-0.1) and rare.is_skewed and rare.verdict is Verdict.OPEN
+    assert rare.median == pytest.approx(-0.1) and rare.is_skewed and rare.verdict is ArmVerdict.OPEN
     usual = beside(*np.linspace(0.1, 0.3, 10))
-    assert usual.verdict is Verdict.FASTER and not usual.is_skewed
+    assert usual.verdict is ArmVerdict.FASTER and not usual.is_skewed
 
 
 def test_a_verdict_is_of_most_operators_only_where_their_median_says_so_too() -> None:
     differences = [0.30, 0.35, 0.40, 0.30, 0.32, 0.38, 0.36]
     all_of_them, all_but_one = beside(*differences, 0.31), beside(*differences, -0.02)
-    assert all_of_them.verdict is all_but_one.verdict is Verdict.FASTER
+    assert all_of_them.verdict is all_but_one.verdict is ArmVerdict.FASTER
     assert all_of_them.scope == "at most operators" and all_but_one.scope.startswith("on average, if ")
     assert beside(*(-each for each in differences), -0.31).scope == "at most operators"
 
@@ -203,12 +203,12 @@ def test_an_interval_moves_with_its_values(operators: int, seeds: int, by: float
 
 def test_scripted_models_are_told_apart_as_often_as_planned_and_equals_are_not() -> None:
     equal = [effect for arms in simulated(World(operators=8, arms=1), 30, 0.1, rng()) for effect in arms]
-    assert sum(effect.verdict is not Verdict.OPEN for effect in equal) <= 5  # of 30 at 5 %: more once in 3,000 times
+    assert sum(effect.verdict is not ArmVerdict.OPEN for effect in equal) <= 5  # of 30 at 5 %: more once in 3,000 times
     assert sum(effect.low <= 0 <= effect.high for effect in equal) >= 24
     better = [
         effect for arms in simulated(World(operators=8, arms=1, advantage=0.8), 10, 0.1, rng()) for effect in arms
     ]
-    assert all(effect.verdict is Verdict.FASTER for effect in better)
+    assert all(effect.verdict is ArmVerdict.FASTER for effect in better)
 
 
 def test_a_plan_asks_for_fewer_operators_with_more_seeds_and_for_more_with_more_arms() -> None:

@@ -26,7 +26,7 @@ from evo.charts.drawing import style as style_sheet
 from evo.compare.cells import Standing, stored
 from evo.compare.conclusions import conclusions
 from evo.compare.config import read_comparison
-from evo.compare.inference import Verdict
+from evo.compare.inference import ArmVerdict
 from evo.compare.judgement import FOLDER, judge_on, judged_cells
 from evo.compare.leaks import Leak
 from evo.compare.running import prepare
@@ -260,19 +260,19 @@ def test_a_comparison_that_says_little_says_so(reported: Reported) -> None:
     seen = reported.seen
     assert not [*notices(seen)]
     (effect,) = seen.found.effects
-    still = replace(effect, verdict=Verdict.OPEN, p=0.3, detectable=math.log(1.5), high=math.inf, low=-math.inf)
+    still = replace(effect, verdict=ArmVerdict.OPEN, p=0.3, detectable=math.log(1.5), high=math.inf, low=-math.inf)
     assert "not concluded, p = 0.3; a difference of 50 % would have been seen" in verdict(still)
     assert f"{effect.pairs - 1} of {effect.pairs} pairs of cells neither found" in verdict(replace(effect, found=1))
-    rare = replace(effect, median=-0.1, verdict=Verdict.OPEN)
+    rare = replace(effect, median=-0.1, verdict=ArmVerdict.OPEN)
     assert "a few operators weigh much: at the median one 0.905 times" in verdict(rare)
-    assert verdict(replace(effect, verdict=Verdict.PENDING)) == "loop: no verdict before all cells are judged."
+    assert verdict(replace(effect, verdict=ArmVerdict.PENDING)) == "loop: no verdict before all cells are judged."
     families = replace(seen.found, effects=[replace(still, families=2, detectable=math.inf)], families=2)
     few = replace(seen, found=replace(families, related="6 operators are of 2 families (5 dense)"))
     assert "with operators of 2 families no difference, however large" in verdict(few.found.effects[0])
     assert [notice[:24] for notice in notices(few)] == [
         "Nothing can be concluded", "Intervals, and bands of ", "6 operators are of 2 fam"
     ]  # fmt: skip
-    described = replace(still, verdict=Verdict.DESCRIBED, p=math.nan)
+    described = replace(still, verdict=ArmVerdict.DESCRIBED, p=math.nan)
     assert "described, no verdict of it is registered; a difference of 50 % would" in verdict(described)
     assert "nan" not in verdict(described)
     begun = seen.begun.model_copy(update={"config": seen.made.model_copy(update={"primary": []})})

@@ -22,8 +22,8 @@ from evo.api import Run
 from evo.replay import replay
 from evo.report.status import model_costs
 from evo.report.terminal import costs_line
-from evo.search.calls import SPOOL, StoredCalls, restore_spending
 from evo.search.driver import Search
+from evo.search.models import SPOOL, StoredCalls, restore_spending
 from evo.session import run_row
 from evo.store import Store, query
 from evo.workers.testing import InlinePool

@@ -25,9 +25,8 @@ from evo.inbox import Inbox
 from evo.outside.questions import Desk, open_questions, take
 from evo.replay import replay
 from evo.report.status import model_costs
-from evo.search.calls import restore_spending
 from evo.search.history import History
-from evo.search.models import NOT_TAKEN
+from evo.search.models import NOT_TAKEN, restore_spending
 from evo.search.task import task_states
 from evo.session import run_row
 from evo.store import Store, query

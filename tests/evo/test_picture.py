@@ -15,12 +15,13 @@ import vl_convert
 import evo
 from evo.api import Run
 from evo.charts.drawing import Interactive, on_paper
+from evo.charts.figures import lines_figure, progress_figure
 from evo.charts.picture import SHADES, individuals_picture, pictured
 from evo.report.run import write_report
 from evo.store import Store
 from operators.errors import UserError
 from tests.evo.browser import CHROMIUM, tab
-from tests.store.rows import START_S, TASK, History, run
+from tests.store.rows import START_S, TASK, History, joined, run
 from tests.store.story import stored
 
 
@@ -86,6 +87,22 @@ def test_what_filters_and_colours_go_by_is_in_the_points_and_the_drawing_compile
     assert "var(" not in json.dumps(compiled)
 
 
+def test_every_edge_of_the_tree_is_there_also_of_second_parents_and_of_other_tasks(story: Run, tmp_path: Path) -> None:
+    spec = drawn(story).spec["datasets"]
+    named = {point["until"]: point["card"] for point in spec["individuals"]}
+    rows = story.sql("select kernel_id, unnest(parents) as parent from lineage").to_pylist()
+    edges = sorted((named[edge["parent"]], named[edge["child"]]) for edge in spec["edges"])
+    assert edges == sorted((row["parent"], row["kernel_id"]) for row in rows) and len(edges) > len(named) - 1
+    first, second = History(TASK), History("softmax/fp64/cpu")
+    first.propose(0, "ancestor", "", "K0").evaluate(0, "K0", "screen", "correct", log_speedup=0.1)
+    second.propose(0, "port", "K0", "P", source_task=TASK).evaluate(0, "P", "screen", "correct", log_speedup=0.1)
+    with Store(tmp_path / "run", create=True) as store:
+        store.commit(joined({"runs": [run()]}, first.tables, second.tables)).result()
+    spec = drawn(Run(tmp_path / "run")).spec["datasets"]
+    named = {point["until"]: point["task"] for point in spec["individuals"]}
+    assert [(named[edge["parent"]], named[edge["child"]]) for edge in spec["edges"]] == [(TASK, "softmax/fp64/cpu")]
+
+
 def test_of_many_individuals_a_part_is_drawn_which_is_said_with_the_best_in_it(story: Run) -> None:
     total = len(story.sql("select * from lineage"))
     made = drawn(story, most=3)
@@ -143,6 +160,20 @@ def test_charts_are_shown_and_saved(story: Run, tmp_path: Path) -> None:
         story.plot.archive().save(tmp_path / "a.gif")
     with pytest.raises(UserError, match="nothing to draw"):
         story.plot.progress("gelu")
+
+
+@pytest.mark.parametrize(
+    ("end_s", "unit", "end"), [(170, "seconds", 170), (1200, "minutes", 20), (28_800, "hours", 8), (345_600, "days", 4)]
+)
+def test_an_axis_of_time_is_in_the_unit_that_people_read_it_in(end_s: float, unit: str, end: float) -> None:
+    leader = {"best_speedup": 2.0, "speedup": 2.0, "speedup_low": 1.9, "speedup_high": 2.1}
+    progress = progress_figure(TASK, [leader | {"elapsed_s": 0.0}], {"elapsed_s": end_s}, "elapsed_s")
+    rows = [{"series": "a", "elapsed_s": place, "share": 0.5} for place in (0.0, end_s)]
+    lines = lines_figure("Busy", rows, ["a"], ("elapsed_s", "seconds"), ("share", "share"))
+    for made, field in ((progress, "at"), (lines, "elapsed_s")):
+        assert made.spec["layer"][-1]["encoding"]["x"]["title"] == unit
+        assert made.spec["data"]["values"][-1][field] == end
+        vl_convert.vegalite_to_vega(on_paper(made.spec))
 
 
 def test_runs_and_kernels_have_short_words(

@@ -195,12 +195,17 @@ PROBE = """
     const place = document.getElementById(decodeURIComponent(link.hash.slice(1)));
     opened += place.open && place.offsetHeight > 60 && document.activeElement === place.firstElementChild;
   }
+  const folded = [...document.querySelectorAll(".finding")].every((each) => {
+    each.open = false;
+    const shown = [...each.querySelectorAll(".number, .brief, .standing")].map((part) => part.getBoundingClientRect());
+    return shown.every((part) => part.height > 10 && part.left >= 0 && part.right <= innerWidth);
+  });
   for (const fold of document.querySelectorAll("details")) fold.open = true;
   for (const heading of document.querySelectorAll("thead th button")) heading.click();
   wide.push(document.documentElement.scrollWidth > innerWidth);
   const sorted = document.querySelectorAll("th[aria-sort]").length === document.querySelectorAll("thead").length;
   const figures = [...document.querySelectorAll("figure svg")].every((each) => each.getBoundingClientRect().width > 50);
-  return { wide, closed: links.length - opened, sorted, figures };
+  return { wide, closed: links.length - opened, sorted, figures, folded };
 })()
 """
 
@@ -213,4 +218,5 @@ def test_in_a_browser_every_view_opens_and_nothing_is_too_wide(reported: Reporte
             page.go("about:blank")
             page.go(reported.file.as_uri())
             found = page.run(PROBE)
-            assert found == {"wide": [False, False], "closed": 0, "sorted": True, "figures": True}, width
+            whole = {"wide": [False, False], "closed": 0, "sorted": True, "figures": True, "folded": True}
+            assert found == whole, width

@@ -15,7 +15,7 @@ from evo.config import RunConfig
 from evo.individual import Individual
 from evo.lineage import Lineage
 from evo.search.history import History
-from evo.search.profile_notes import KnownProfiles, Seen
+from evo.search.knowledge import KnownProfiles, Seen
 from evo.search.task import task_states
 from evo.store import Store
 from evo.strategies.islands import Islands

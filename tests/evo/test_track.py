@@ -18,9 +18,11 @@ import pytest
 
 from evo import rows
 from evo.api import Run
+from evo.report.output import Scrubber
+from evo.report.run import report_page
 from evo.store import Store
 from evo.track.follower import follow, followed, track
-from evo.track.news import News
+from evo.track.news import News, artifacts
 from evo.track.sinks import JsonLog, Memory, Notify, Unreached, sinks
 from evo.track.trackers import Mlflow, Otel, Trackio, Wandb
 from operators.errors import UserError
@@ -90,6 +92,21 @@ def test_a_sink_is_told_everything_once_and_only_the_rest_after_a_resume(tmp_pat
     assert [row["kind"] for row in again.rows("events")] == ["session", "stopped"]
     assert not again.rows("requests") and not again.rows("calls") and not again.news[0].bests
     assert json.loads((folder / "track-told.json").read_text())["memory"] == {"looks": 2}
+
+
+def test_no_sink_is_told_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_API_KEY", "only-here-1234")
+    key, config = f"sk-{'x' * 24}", json.dumps({"endpoint": "https://me:hidden-word@host/v1"})
+    folder = stored(tmp_path / "run", story().call(3, "big", error=f"no such key: {key}"), config_json=config)
+    add(folder, ("session", {"tasks": [TASK]}), ("failed", {"error": "only-here-1234 is refused"}))
+    sink = Told()
+    assert follow(folder, sink, OVER, silent)
+    (news,) = sink.news
+    said = json.dumps([news.rows, news.settings, news.reason, artifacts(news)], default=str)
+    assert "no such key: [secret]" in said and "[secret] is refused" in said and "https://[secret]@host" in said
+    assert key not in said and "hidden-word" not in said and "only-here" not in said
+    page = report_page(ended(tmp_path / "plain"))
+    assert Scrubber().secrets(page) == page, "nothing else is changed"
 
 
 def test_a_sink_that_was_down_gets_all_of_it_and_one_line_says_so(tmp_path: Path) -> None:
@@ -217,19 +234,23 @@ def test_figures_go_to_clients_that_log_by_step(kind: Any, tmp_path: Path, monke
     class Artifact:
         def __init__(self, name: str, type: str) -> None: ...
 
-        @contextmanager
-        def new_file(self, name: str, mode: str) -> Iterator[Any]:
-            yield SimpleNamespace(write=lambda text: files.__setitem__(name, text))
+        def add_dir(self, place: str) -> None:
+            texts = (path for path in Path(place).rglob("*") if path.is_file())
+            files.update({str(path.relative_to(place)): path.read_text() for path in texts})
 
     vars(module).update(init=lambda **words: calls.append(words) or begun, Artifact=Artifact)
     monkeypatch.setitem(sys.modules, kind.name, module)
-    assert follow(ended(tmp_path / "run"), kind(), OVER, silent)
+    folder, told = ended(tmp_path / "run"), Told()
+    assert follow(folder, kind(), OVER, silent) and follow(folder, told, OVER, silent)
     steps = [call[0] for call in calls if isinstance(call, tuple)]
     assert steps == sorted(steps) and len(steps) > 10 and calls[-1] == "finish"
     assert calls[0]["name"] == "r" and calls[0]["config"]["seed"] == 7 and calls[0]["resume"] == "allow"
-    assert any(f"{TASK}/confirmed_speedup" in call[1] for call in calls if isinstance(call, tuple))
-    if kind is Wandb:
-        assert {"report.html", "verdicts.json", "card.json"} < files.keys()
+    logged = [call[1] for call in calls if isinstance(call, tuple)]
+    assert any(f"{TASK}/confirmed_speedup" in figures for figures in logged)
+    dated = [figures["_timestamp"] for figures in logged if "_timestamp" in figures]
+    assert dated == [point.at_s for news in told.news for point in news.points] * (kind is Wandb)
+    assert {"report.html", "verdicts.json", "card.json"} < files.keys()
+    assert any(name.startswith("kernels/") for name in files)
 
 
 @pytest.mark.filterwarnings("ignore")  # those of its own libraries

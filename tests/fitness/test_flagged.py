@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fitness.cpu.build import CpuBuild, build
-from fitness.cpu.flagged import flagged
+from fitness.cpu.build import CpuBuild, build, flagged
 from fitness.words import CLOCK, OWN_ADDRESS, PLACE, UNREAD
 from operators.definition.spec import Operator
 from operators.kernel import Kernel

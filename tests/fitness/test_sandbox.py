@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fitness.sandbox.native import jailed
-from fitness.sandbox.processes import run_confined
+from fitness.sandbox.processes import ended, kill_group, run_confined
 from tests.redteam.processes import adopt_orphans, descendants, left_over
 
 
@@ -43,6 +43,27 @@ def test_a_deadline_ends_the_whole_session(tmp_path: Path) -> None:
     while alive(child) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not alive(child)
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_process_that_has_ended_takes_its_session_along_and_its_number_is_signalled_no_more(
+    alone: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = jailed(["sh", "-c", "sleep 600 & echo $! > child; exit 3"], writable=(str(tmp_path),), alone=alone)
+    process = subprocess.Popen(command, cwd=tmp_path)
+    assert ended(process, 60.0) and process.returncode is None
+    kill_group(process, alone=alone)
+    assert process.returncode == 3
+    if not alone:  # a jail's numbers are its own
+        child, deadline = int((tmp_path / "child").read_text()), time.monotonic() + 5
+        while alive(child) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not alive(child)
+    signalled: list[int] = []
+    for name in ("kill", "killpg"):
+        monkeypatch.setattr(f"os.{name}", lambda number, _: signalled.append(number))
+    kill_group(process, alone=alone)
+    assert ended(process) and not signalled
 
 
 def test_the_environment_holds_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

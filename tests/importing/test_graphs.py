@@ -139,7 +139,17 @@ def test_an_operator_without_loops_is_named_with_the_function_that_is_left_to_wr
     }  # fmt: skip
     made = generate(checked({**RAW, "nodes": [node], "outputs": [{"name": "y", "ref": "n"}]}), "cuda")
     assert made.missing == ("step1_erfinv() of naive.cu: no loops are known for aten.erfinv.default",)
-    assert "Left to write" in made.source
+    assert "is left to write" in made.source
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_layers_of_all_widths_share_one_function() -> None:
+    layers = torch.nn.Sequential(
+        torch.nn.Linear(20, 30), torch.nn.ReLU(), torch.nn.Linear(30, 40), torch.nn.ReLU(), torch.nn.Linear(40, 50)
+    )
+    made = generate(graph_of(layers, [torch.ones(5, 20)], {"rows": 5}), "cpu")
+    assert made.source.count("[[launch]]") == 5
+    assert made.source.count('extern "C"') == 2
 
 
 def test_every_entry_names_an_operator_of_torch() -> None:

@@ -136,6 +136,40 @@ def test_errors_are_bounded_for_inputs_as_they_are_drawn_and_not_for_constants_o
     assert load(str(folder)).tolerance.bound == "rounding" and not any("too wide" in line for line in lines)
 
 
+@pytest.mark.slow
+def test_sizes_are_found_where_a_flattened_image_leaves_few(tmp_path: Path) -> None:
+    """Images of 50 to 59 make the 25 places that the weights are for."""
+    problem = tmp_path / "1_Flat.py"
+    problem.write_text(
+        "import torch\n\n\nclass Model(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.patches = torch.nn.Conv2d(3, 4, 10, stride=10)\n        self.last = torch.nn.Linear(100, 6)\n\n"
+        "    def forward(self, x):\n        return self.last(self.patches(x).flatten(1))\n\n\n"
+        "batch = 64\nheight = 55\nwidth = 55\n\n\ndef get_inputs():\n"
+        "    return [torch.rand(batch, 3, height, width)]\n\n\ndef get_init_inputs():\n    return []\n"
+    )
+    folder, _ = import_problem(str(problem), out=tmp_path / "flat")
+    operator = load(str(folder))
+    assert operator.dims == ("batch", "height", "width")
+    assert {shape.source for shape in operator.hidden} >= {"odd", "even, no multiple of 8", "divisible by 8"}
+    assert all(50 <= shape.dims[dim] < 60 for shape in operator.hidden for dim in ("height", "width"))
+    assert 1 in [shape.dims["batch"] for shape in operator.hidden]  # the choice of a faster algorithm is no condition
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("return x if x.sum() > 0 else -x", "by values of its tensors"),
+        ("return torch.stack([x[i] * i + i for i in range(x.shape[0])])", "more than 5,000 functions of torch"),
+    ],
+)
+def test_what_no_graph_can_say_is_told_at_once(body: str, reason: str, tmp_path: Path) -> None:
+    problem = tmp_path / "1_told.py"
+    problem.write_text(f"import torch\n\n\ndef told(x):\n    {body}\n\n\ndef make(n=4096):\n    return torch.rand(n)\n")
+    with pytest.raises(UserError, match=reason):
+        import_problem(f"{problem}:told", inputs=f"{problem}:make", out=tmp_path / "told")
+
+
 HOSTILE = {
     "open('/etc/passwd').read()": "PermissionError",
     "import os; os.listdir('/root')": "PermissionError",

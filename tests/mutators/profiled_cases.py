@@ -12,7 +12,7 @@ from pathlib import Path
 from fitness.cuda.compile.line_table import Lines, Row
 from fitness.cuda.compile.nvrtc import FILE
 from fitness.cuda.profiling import ncu
-from fitness.cuda.profiling.profiler import assembled, placed
+from fitness.cuda.profiling.ncu import assembled, placed
 from fitness.cuda.profiling.stalls import Sampled, StalledLine, quoted, stalled_lines
 from fitness.evaluation import Timing
 from fitness.profiling import counters

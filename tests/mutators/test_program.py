@@ -113,12 +113,14 @@ def test_json_tells_the_answer_its_tokens_and_its_dollars(
     assert (llm.spending.tokens, llm.spending.cost_usd) == (sum(tokens), cost_usd)
 
 
-def test_claude_is_asked_for_json_without_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tells = "sys.stdin.read()\nopen(os.environ['CLAUDE_SEEN'], 'w').write(json.dumps(sys.argv[1:]))"
+def test_claude_is_asked_for_json_without_tools_or_a_title(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tells = "open(os.environ['CLAUDE_SEEN'], 'w').write(json.dumps([sys.argv[1:], dict(os.environ)]))"
+    tells = f"sys.stdin.read()\n{tells}"
     seen = tmp_path / "seen"
     monkeypatch.setenv("CLAUDE_SEEN", str(seen))
     ask(client(program(tmp_path, f"{tells}\nprint({json.dumps(CLAUDE)!r})", "claude") + " --model opus"))
-    words = json.loads(seen.read_text())
+    words, variables = json.loads(seen.read_text())
+    assert variables["CLAUDE_CODE_DISABLE_TERMINAL_TITLE"] == "1"
     assert words[:3] == ["-p", "--output-format", "json"] and words[words.index("--tools") + 1] == ""
     assert words[-2:] == ["--model", "opus"]
 

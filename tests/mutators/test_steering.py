@@ -9,8 +9,7 @@ import pytest
 from fitness.profiling.profiles import Bottleneck
 from mutators.base import Parent, Request
 from mutators.transforms import TRANSFORMS
-from mutators.transforms.mutator import Transform
-from mutators.transforms.steering import SUITS, ordered
+from mutators.transforms.mutator import SUITS, Transform, ordered
 from operators.catalog import load
 from operators.definition.spec import Task
 from operators.kernel import Kernel

@@ -91,8 +91,8 @@ def test_impossible_wishes_fail_with_a_reason(params: dict[str, object], phrase:
     [
         ("", "the parent's plan cannot be used: line 1: there is no header"),
         ("/*! evo\nlaunch = 3\n*/", "the parent's plan cannot be used: "),
-        ('/*! evo\n[[launch]]\nkernel = "f"\nargs = []\n*/\n', "no rewrite applies"),
-        ('/*! evo\n[[launch]]\nkernel = "f"\nargs = []\n*/\n}}}} for (;;) ((((', "no rewrite applies"),
+        ('/*! evo\n[[launch]]\nkernel = "f"\nargs = []\n*/\n', "no transform applies"),
+        ('/*! evo\n[[launch]]\nkernel = "f"\nargs = []\n*/\n}}}} for (;;) ((((', "no transform applies"),
         ('/*! evo\n[[launch]]\nkernel = "f"\nargs = []\n*/\n\ud800', "the parent's plan cannot be used: "),
     ],
 )
@@ -107,7 +107,7 @@ def test_deep_nesting_is_no_crash() -> None:
     long = naive("softmax").source.replace("load(in[0])", "0" + " + load(in[0])" * 10_000)
     for source in (deep, long):
         proposal = propose(Kernel("softmax", "cpu", source))
-        assert proposal.failure == "no rewrite applies in this softmax kernel"
+        assert proposal.failure == "no transform applies in this softmax kernel"
 
 
 def test_no_parents_is_a_failure() -> None:

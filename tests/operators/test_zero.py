@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fitness.cuda.compile.build import CudaBuild, compile_cuda
-from fitness.emulator.routes import Routes
+from fitness.emulator.look import Routes
 from fitness.emulator.target import EmulatedKernel, Emulation
 from fitness.evaluation import Rejection, Status
 from operators.catalog import load

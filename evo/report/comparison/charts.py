@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from evo.charts.drawing import HEIGHT, WIDTH, Figure, series_scales
+from evo.charts.figures import told_in
 from evo.compare.conclusions import Curve
 from evo.compare.config import USED
 from evo.compare.inference import Effect
@@ -20,9 +21,9 @@ ROW = 20
 
 def curve_figure(curves: Sequence[Curve], arms: Sequence[str]) -> Figure:
     """Certain best so far (see the view `curve`) of all arms against one kind of budget."""
-    words = USED[curves[0].budget]
+    words, unit = told_in(USED[curves[0].budget], max(float(curve.used[-1]) for curve in curves))
     rows = [
-        {"arm": curve.arm, "used": used, "speedup": math.exp(best), "low": _finite(low), "high": _finite(high)}
+        {"arm": curve.arm, "used": used / unit, "speedup": math.exp(best), "low": _finite(low), "high": _finite(high)}
         for curve in curves
         for used, best, low, high in zip(
             *(each.tolist() for each in (curve.used, curve.log_speedup, curve.low, curve.high)), strict=True

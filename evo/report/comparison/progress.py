@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from evo.compare.cells import Standing
 from evo.compare.config import Cell
-from evo.compare.running import Running
+from evo.compare.running import ComparisonState
 from evo.report.terminal import console
 from evo.search.driver import Search
 
@@ -28,7 +28,7 @@ class ComparisonProgress:
         self._told: set[Cell] | None = None
         """Cells whose end was told; None before the first call."""
 
-    def __call__(self, running: Running) -> None:
+    def __call__(self, running: ComparisonState) -> None:
         with suppress(OSError):  # the terminal was closed: no comparison ends for that
             if self._told is None:
                 self._told = set(running.ended)
@@ -47,7 +47,7 @@ class ComparisonProgress:
         self._console.print(text, soft_wrap=True, markup=False, highlight=False)
 
 
-def _count(running: Running) -> str:
+def _count(running: ComparisonState) -> str:
     counts = Counter(standing for standing, _ in running.ended.values())
     failed = f", {counts[Standing.FAILED]} failed" if counts[Standing.FAILED] else ""
     waiting = f", {counts[Standing.WAITING]} wait for answers" if counts[Standing.WAITING] else ""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from evo.compare.cells import Standing
 from evo.compare.config import USED
-from evo.compare.inference import Effect, Verdict, least_families, nothing_concluded
+from evo.compare.inference import ArmVerdict, Effect, least_families, nothing_concluded
 from evo.report.amounts import probability
 from evo.report.comparison.data import Material, asked
 from evo.report.document import Program
@@ -102,13 +102,13 @@ def verdict(effect: Effect) -> str:
     if lacking := effect.pairs - effect.found:
         size += f"; in {lacking} of {effect.pairs} pairs of cells neither found anything, which is no agreement"
     match effect.verdict:
-        case Verdict.FASTER | Verdict.SLOWER:
+        case ArmVerdict.FASTER | ArmVerdict.SLOWER:
             said = f"{effect.verdict} than {effect.reference} {effect.scope}, p = {probability(effect.p)}: {size}."
-        case Verdict.EQUAL:
+        case ArmVerdict.EQUAL:
             said = f"equal to {effect.reference} within the registered difference: {size}."
-        case Verdict.DESCRIBED:
+        case ArmVerdict.DESCRIBED:
             said = f"described, no verdict of it is registered; {seen_from(effect)}. As measured, {size}."
-        case Verdict.PENDING:
+        case ArmVerdict.PENDING:
             said = "no verdict before all cells are judged."
         case _:
             said = f"not concluded, p = {probability(effect.p)}; {seen_from(effect)}. As measured, {size}."

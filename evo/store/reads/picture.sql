@@ -5,7 +5,7 @@ with every as (
     select
         task, kernel_id, generation, island, mutator, model, left(description, 100) as change, status, level,
         exp(stands_at) as certain, speedup, speedup_low as low, speedup_high as high, cell, worker,
-        duplicate_of is not null as is_duplicate,
+        duplicate_of is not null as is_duplicate, parents, source_task,
         epoch(created_at) - epoch(coalesce((select min(created_at) from runs), (select min(created_at) from asks))) as elapsed_s,
         row_number() over (order by created_at, task, number) as place,
         row_number() over (order by task, status, created_at, number) as drawn,
@@ -23,7 +23,9 @@ order by place
 with every as (
     select created_at, row_number() over (order by created_at, task, number) as place from individuals
 )
-select m.* exclude (outcome, children, improved, best_child, best_child_stands_at), coalesce(place, 0) as place
+select
+    m.* exclude (outcome, children, improved, best_child, best_child_stands_at, elapsed_s), coalesce(place, 0) as place,
+    epoch(m.created_at) - epoch(coalesce((select min(created_at) from runs), (select min(created_at) from asks))) as elapsed_s
 from (from migrants where outcome <> 'rejected') as m
 asof left join every on every.created_at <= m.created_at
 order by m.created_at, m.task, m.number

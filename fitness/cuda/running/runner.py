@@ -23,7 +23,7 @@ from fitness.judging.device import UNANSWERED, KernelFault, KilledFromOutside
 from fitness.sandbox.channel import receive_frame, send_frame
 from fitness.sandbox.disk import KILLED
 from fitness.sandbox.native import built
-from fitness.sandbox.processes import kill_group, start_child
+from fitness.sandbox.processes import ended, kill_group, start_child
 from operators.errors import DeviceError
 
 ANSWER_BYTES = 1 << 20
@@ -113,7 +113,7 @@ class CudaRunner:
     @property
     def alive(self) -> bool:
         """Whether the process has not ended."""
-        return self._process.poll() is None
+        return not ended(self._process)
 
     def begin(self) -> None:
         """Let it make its context, without waiting for that. Safe to call twice."""
@@ -237,10 +237,10 @@ class CudaRunner:
         return answer
 
     def _death(self, when: str) -> KernelFault | KilledFromOutside:
-        try:
-            code = self._process.wait(timeout=2.0)
-        except subprocess.TimeoutExpired:
+        if not ended(self._process, 2.0):
             return KernelFault(Status.RUNTIME_ERROR, f"its process closed the channel {when}")
+        kill_group(self._process)
+        code = self._process.returncode
         # A kernel makes no system calls, and we read nothing from a process that we have ended.
         said = f"its process ended with code {code} {when}"
         return KilledFromOutside(said) if code in KILLED else KernelFault(Status.RUNTIME_ERROR, said)
