@@ -40,7 +40,6 @@ def edited(source: str, *edits: tuple[str, str]) -> str:
     return source
 
 
-@pytest.mark.slow
 def test_a_look_at_a_kernel_tells_its_own_faults_from_what_only_a_gpu_can_show(
     axpb: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

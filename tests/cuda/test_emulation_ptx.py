@@ -166,7 +166,6 @@ def test_mma_multiplies_fragments_as_the_isa_lays_them_out(run: Run, which: Any,
 # --- matrices in shared memory ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @examples(60)
 @given(which=st.integers(0, 8), seed=st.integers(0, 1 << 32))
 def test_ldmatrix_and_stmatrix_move_rows_that_lanes_point_at(run: Run, which: int, seed: int) -> None:

@@ -241,7 +241,6 @@ def served(*replies: Reply, **changes: Any) -> tuple[Proposal, LLM, LlmServer]:
 SUBMITS = Reply(None, tools=(("submit", {"number": 1, "change": "one"}),), finish="tool_calls")
 
 
-@pytest.mark.slow
 def test_tools_reach_the_provider_and_the_ledger_is_the_servers() -> None:
     first = Reply("I look.", tools=(("build", {"number": 1}), ("check", {"number": 1})), finish="tool_calls")
     proposal, llm, server = served(Reply(status=503), first, Reply(drop=True), SUBMITS)

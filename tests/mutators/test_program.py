@@ -78,7 +78,6 @@ def ask(llm: LLM, number: int = 0) -> Call:
     return asyncio.run(llm.complete(ASKED, request=request, role="rewrite"))
 
 
-@pytest.mark.slow
 def test_an_answer_is_what_the_program_writes_and_its_tokens_are_estimated(tmp_path: Path) -> None:
     llm = client(program(tmp_path, "print('heard', len(sys.stdin.read()), sys.argv[1:])") + " --loud 'two words'")
     call = ask(llm)

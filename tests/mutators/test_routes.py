@@ -43,7 +43,6 @@ def route(first: Kernel, second: Kernel, faster: list[str], workload_set: str = 
 SIZES = st.fixed_dictionaries({"m": st.integers(0, 99), "n": st.integers(0, 99)})
 
 
-@pytest.mark.slow
 @examples(100)
 @given(st.dictionaries(st.text(min_size=1), SIZES, min_size=1, max_size=6), st.data())
 def test_a_condition_holds_where_the_second_is_faster_and_nowhere_else(
