@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from tests.garbage import no_garbage_collected
 
 ROOT = Path(__file__).parent.parent
@@ -183,6 +185,11 @@ def test_the_command_line_loads_nothing_heavy() -> None:
     assert loaded_by("evo.cli.commands", [*sorted(HEAVY), "numpy", "pydantic"]) == []
 
 
+@pytest.mark.slow
 def test_a_server_of_tools_is_there_before_a_client_gives_it_up() -> None:
     needed = {"duckdb", "elftools", "mcp", "mcp_types"}
     assert loaded_by("evo.outside.mcp_server", sorted(HEAVY.keys() - needed)) == []
+
+
+def test_a_driver_loads_nothing_that_its_workers_load() -> None:
+    assert loaded_by("evo.session, evo.outside.importing", sorted(HEAVY.keys() - {"duckdb", "elftools"})) == []

@@ -80,6 +80,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python.parent
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_the_code_and_every_file_it_reads(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     for pattern in ("*/**/*.py", *RUNTIME_DATA):

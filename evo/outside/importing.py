@@ -17,7 +17,6 @@ from operators.definition.spec import IDENTIFIER
 from operators.errors import OperatorError, UserError, quote
 from operators.expression import ExpressionError
 from operators.files import read_text
-from operators.importing import folder as folders
 from operators.importing.readers import Source, read
 
 LOOK_S = 600.0
@@ -42,9 +41,11 @@ def made_operator(problem: Source, source: str, *, name: str = "", out: Path | N
     folder = out or Path(name)
     if folder.exists():
         raise UserError(f"{folder} is there already; name another folder with --out")
+    from operators.importing.folder import write  # it loads torch, which a run of known operators does without
+
     found = look(problem)
     try:
-        return folder, folders.write(problem, found, folder, name)
+        return folder, write(problem, found, folder, name)
     except (OperatorError, ExpressionError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(
             f"{source}: what a look at it found is no operator: {' '.join(str(error).split())[:200]}"
@@ -83,9 +84,11 @@ def operator_of(named: str, place: Path = Path()) -> str:
     )
     if not foreign or not path.exists():
         return named
+    from operators.importing.folder import holds
+
     problem = read(named)
     folder = place / problem.name
-    if not folders.holds(folder, problem):
+    if not holds(folder, problem):
         place.mkdir(parents=True, exist_ok=True)
         for line in import_problem(named, out=folder)[1]:
             print(f"{named}: assumed: {line}", file=sys.stderr)

@@ -98,13 +98,13 @@ def config_of(folder: Path) -> RunConfig:
 
 def waiting_guests(folder: Path, tasks: Sequence[Task]) -> set[str]:
     """Return the ids of the guests of a run, with these tasks, that wait for their verdicts."""
-    asked = map(request_from, Run(folder).rows("outside.guests"))
-    found = {_kernel_of(each.task, each.params["source"], each.params["values"]) for each in asked}
-    for item in _told_in(Inbox(folder)):
+    found = set()
+    for item in _told_in(Inbox(folder)):  # first: what is taken out of it is asked by then
         if isinstance(item, Invitation):
             with suppress(LineError):
                 found.add(_kernel_of(only_task(item.task, tasks), item.source, item.values))
-    return found
+    asked = map(request_from, Run(folder).rows("outside.guests"))
+    return found | {_kernel_of(each.task, each.params["source"], each.params["values"]) for each in asked}
 
 
 def _kernel_of(task: Task, source: str, values: Mapping[str, int]) -> str:

@@ -127,6 +127,7 @@ def test_a_run_is_read_while_it_is_written_and_as_a_context_stays_as_it_was(
         assert [kernel.id for kernel in opened.best()] == ["G"]
 
 
+@pytest.mark.slow
 def test_importing_it_imports_next_to_nothing_and_hides_no_function() -> None:
     heavy = ("duckdb", "pyarrow", "numpy", "pydantic", "typer", "ray", "torch")
     program = f"import sys, evo; print(*(m for m in {heavy} if m in sys.modules))"

@@ -76,6 +76,7 @@ def test_a_summary_has_every_task_with_why_and_how_it_goes_on(folder: Path) -> N
     assert len(lines) == 3, "what is refused has a line of its own"
 
 
+@pytest.mark.slow
 def test_a_task_that_was_never_begun_is_a_finding(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -89,6 +90,7 @@ def test_a_task_that_was_never_begun_is_a_finding(
     assert len(tasks) == 9 and tasks[UNTOUCHED[0]]["goes_on_with"].startswith("evo resume ")
 
 
+@pytest.mark.slow
 def test_a_list_and_a_page_have_every_task(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -107,6 +109,7 @@ def test_a_stopped_run_goes_on_with_the_budget_it_has(tmp_path: Path) -> None:
     assert {t.goes_on_with for t in found if t.state == "not begun"} == {f"evo resume {tmp_path / 'r'}"}
 
 
+@pytest.mark.slow
 def test_the_budget_that_holds_is_that_of_the_latest_session_that_has_one(tmp_path: Path) -> None:
     first, then, last = (session(budget=budget) for budget in ({"wall_s": 720.0}, {"wall_s": 3600.0}, None))
     folder = stored(tmp_path / "r", first, ended(), then, ended(), last, ended())

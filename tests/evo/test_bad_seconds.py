@@ -81,6 +81,7 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_good_kernel_is_measured_until_its_time_is_known(begun: Path) -> None:
     handed_in(begun, stage := BusyMachine(2), 6)
     assert stage.times[Level.SCREEN] == 3
@@ -107,6 +108,7 @@ def test_what_stays_unresolved_is_no_verdict_and_may_be_handed_in_again(begun: P
     assert replay(begun).equal
 
 
+@pytest.mark.slow
 def test_a_screening_stands_where_the_full_level_met_bad_seconds_alone(begun: Path) -> None:
     handed_in(begun, stage := BusyMachine(1 + AGAIN, Level.FULL), 6)
     assert stage.times == {Level.SCREEN: 1, Level.FULL: 1 + AGAIN, Level.CONFIRMED: 1}, "it leads, so it is confirmed"

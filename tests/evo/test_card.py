@@ -18,6 +18,7 @@ HOST = {"processor": "AMD EPYC", "cpus": 2, "python": "3.11.7", "system": "Linux
 GPUS = {"gpus": ["H200", "H200"], "gpu_driver": "580"}
 
 
+@pytest.mark.slow
 def test_a_run_claims_what_is_confirmed_alone(tmp_path: Path) -> None:
     host = json.dumps(HOST | GPUS)
     doubtful = dict(run_card(Run(stored(tmp_path / "doubtful", host_json=host))))

@@ -56,6 +56,7 @@ def checked(folder: str, *options: str) -> tuple[int, dict[str, Any]]:
     return done.exit_code, json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_inputs_that_do_not_tell_right_from_wrong_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kinds = ("one branch for both", "inputs in a lower precision", "the last block not launched")
     monkeypatch.setattr(check_operator, "chosen", lambda found, most: [m for m in found if m.kind in kinds])
@@ -106,6 +107,7 @@ def test_a_mutant_whose_results_differ_within_the_bound_is_told_from_others(tmp_
     assert found["wrong"].rejection.status == "wrong"
 
 
+@pytest.mark.slow
 def test_a_mutant_that_differs_by_rounding_alone_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     right = "load(alpha) * load(x[i]) + load(b[i])"
     others = {

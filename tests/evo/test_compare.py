@@ -140,6 +140,7 @@ def test_arms_whose_calls_cost_more_spend_the_same_budget(tmp_path: Path) -> Non
         assert result.spent == result.used.tokens / 30_000 and 0.95 < result.spent < 1.1, result.reason
 
 
+@pytest.mark.slow
 def test_a_dialogue_that_the_budget_ends_hands_in_its_draft(tmp_path: Path) -> None:
     """Arms with long dialogues lost the tokens of the last one."""
 
@@ -160,6 +161,7 @@ def test_a_dialogue_that_the_budget_ends_hands_in_its_draft(tmp_path: Path) -> N
     assert asked[-1]["calls"] < 4 and asked[-1]["status"], "its last dialogue was cut short, and told"
 
 
+@pytest.mark.slow
 def test_profiles_are_taken_and_charged_where_a_recipe_has_them(
     whole: tuple[Path, ComparisonState, ScriptedBackend],
 ) -> None:
@@ -268,6 +270,7 @@ def test_seconds_of_evaluators_are_a_budget(tmp_path: Path) -> None:
     assert result.reason.startswith("evaluator_s")
 
 
+@pytest.mark.slow
 def test_cells_are_hermetic_and_a_leak_is_found(
     whole: tuple[Path, ComparisonState, ScriptedBackend], tmp_path: Path
 ) -> None:
@@ -307,6 +310,7 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Comparison]:
     return run(tmp_path_factory.mktemp("short"), made)[0], made
 
 
+@pytest.mark.slow
 def test_every_cell_holds_the_seal_of_what_the_comparison_was_begun_with(short: tuple[Path, Comparison]) -> None:
     folder, made = short
     begun = stored(folder)
@@ -444,6 +448,7 @@ def test_configurations_that_are_shipped_can_be_begun(path: Path) -> None:
         assert cell.config.ancestors == "naive" and not cell.config.lessons
 
 
+@pytest.mark.slow
 def test_the_command_plans_runs_shows_and_refuses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -59,6 +59,7 @@ class Late(InlinePool):
         return await (asyncio.Future() if isinstance(job, TakeProfile) else super().run(job))
 
 
+@pytest.mark.slow
 def test_models_are_asked_first_of_all_once_the_naive_kernel_is_judged(tmp_path: Path) -> None:
     searched(tmp_path, budget={"evaluations": 8})
     (first,) = rows(tmp_path, "select min(seq) as seq from asks where mutator = 'rewrite'")

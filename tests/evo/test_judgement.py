@@ -311,6 +311,7 @@ def test_a_winner_that_is_fast_at_the_searched_sizes_alone_is_judged_slow_and_bo
     assert arm.geometric_mean < 1
 
 
+@pytest.mark.slow
 def test_before_all_winners_are_judged_there_is_no_p_value_and_failures_alone_count_for_nothing(
     folder: Path, searched: Searched
 ) -> None:

@@ -95,6 +95,7 @@ def test_a_resumed_run_keeps_time_for_confirmations_as_well(tmp_path: Path) -> N
     assert clock[0] <= 100 + 4
 
 
+@pytest.mark.slow
 def test_a_leader_that_is_confirmed_needs_no_more_time(tmp_path: Path) -> None:
     made, clock = config(budget={"wall_s": 25.0}), [0.0]
     timed(tmp_path, made, clock)
@@ -179,6 +180,7 @@ def test_a_resume_without_time_asks_for_nothing_and_one_for_confirmations_alone_
     assert rows(tmp_path, "from asks") == before
 
 
+@pytest.mark.slow
 def test_time_before_the_search_begins_is_time_of_the_run(tmp_path: Path) -> None:
     made, clock = config(budget={"wall_s": 60.0}), [30.0]
     session(tmp_path, made, clock, ["screen"], began=10.0)

@@ -106,6 +106,7 @@ def timed(folder: Path, se: float) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_machine_too_noisy_for_what_is_asked_is_no_healthy_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:

@@ -150,6 +150,7 @@ def used(studio: Studio | Studios, *uses: tuple[str, dict[str, Any]]) -> list[tu
     return asyncio.run(everything())
 
 
+@pytest.mark.slow
 def test_what_an_agent_does_wrong_is_told_and_ends_nothing(studio: Studio) -> None:
     found = used(
         studio,
@@ -206,6 +207,7 @@ def test_a_session_that_takes_nothing_is_not_begun_again_and_again(tmp_path: Pat
     assert begun() == 2
 
 
+@pytest.mark.slow
 def test_an_answer_that_is_no_child_is_told_at_once_and_leaves_the_question_open(
     studio: Studio, tmp_path: Path
 ) -> None:
@@ -223,6 +225,7 @@ def test_an_answer_that_is_no_child_is_told_at_once_and_leaves_the_question_open
     assert len(open_questions(tmp_path / "run")) == 7 and not Inbox(tmp_path / "run").files()
 
 
+@pytest.mark.slow
 def test_a_question_that_was_taken_is_read_again_by_its_id(studio: Studio) -> None:
     (first, _), (second, _) = used(studio, *[("next_question", {})] * 2)
     key = first.partition("=== ")[2].split()[0]
@@ -233,6 +236,7 @@ def test_a_question_that_was_taken_is_read_again_by_its_id(studio: Studio) -> No
     assert key[:12] in none and "can be read again" in none
 
 
+@pytest.mark.slow
 def test_a_kernel_that_waits_for_its_verdict_is_queued_and_not_handed_in_twice(studio: Studio, tmp_path: Path) -> None:
     line = json.dumps({"source": "/*! evo\n*/\nvoid softmax() {}\n", "task": "softmax"})
     kernel = Kernel("softmax", "cpu", json.loads(line)["source"])
@@ -242,6 +246,7 @@ def test_a_kernel_that_waits_for_its_verdict_is_queued_and_not_handed_in_twice(s
     assert not failed and text.startswith("There is no verdict yet. It is queued until the search goes on")
 
 
+@pytest.mark.slow
 def test_a_run_that_is_opened_again_has_its_drafts_still(
     studio: Studio, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -278,6 +283,7 @@ def test_an_answer_that_cannot_be_used_is_asked_for_again(studio: Studio, tmp_pa
     assert failed and text.startswith("It could not be used, and is asked for again:\n\n=== ")
 
 
+@pytest.mark.slow
 def test_a_run_of_several_tasks_is_served_one_task_at_a_time(tmp_path: Path) -> None:
     folder, made = tmp_path / "run", outside_runs.config(operators=["softmax", "relu"], llm={"concurrency": 8})
     outside_runs.session(folder, made)

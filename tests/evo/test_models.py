@@ -275,6 +275,7 @@ def test_a_model_that_cannot_work_is_one_line_and_exit_code_2(
     assert "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_a_program_as_a_model_is_in_ledger_budget_and_replay_as_any_other(tmp_path: Path) -> None:
     mind = tmp_path / "mind"
     mind.write_text(f"#!{sys.executable}\n{PROGRAM}", encoding="utf-8")
@@ -359,6 +360,7 @@ def test_a_model_that_is_gone_for_a_while_neither_ends_the_run_nor_is_asked_with
     assert done.equal, done.difference
 
 
+@pytest.mark.slow
 def test_the_search_goes_on_with_the_other_model(tmp_path: Path) -> None:
     """And the status says which one is gone, since when and why."""
     folder = tmp_path / "run"

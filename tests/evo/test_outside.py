@@ -195,6 +195,7 @@ def test_a_file_that_was_taken_before_a_kill_is_taken_again_and_nothing_counts_t
     unspoilt(folder)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_taken_is_said_line_by_line(tmp_path: Path) -> None:
     folder, made = tmp_path / "run", config()
     session(folder, made)
@@ -229,6 +230,7 @@ def test_what_cannot_be_taken_is_said_line_by_line(tmp_path: Path) -> None:
     unspoilt(folder)
 
 
+@pytest.mark.slow
 def test_tokens_and_money_are_counted_as_told_or_estimated_and_marked(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     made = config(llm={"prices": {MODEL: {"input": 1.0, "output": 2.0}}}, budget={"evaluations": 20, "cost_usd": 9.0})
@@ -520,6 +522,7 @@ def test_an_inbox_that_takes_no_file_is_one_line(tmp_path: Path) -> None:
 # --- the command line -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_ask_and_tell_on_the_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -149,6 +149,7 @@ def test_a_page_holds_its_rows_once_and_small(story: Run) -> None:
         assert values == [row[name] for row in rows]
 
 
+@pytest.mark.slow
 def test_charts_are_shown_and_saved(story: Run, tmp_path: Path) -> None:
     for made in (story.plot.progress(), story.plot.progress(over="time"), story.plot.archive()):
         assert "<svg" in made._repr_html_() and "var(" not in made._repr_html_() and len(repr(made)) < 500

@@ -133,6 +133,7 @@ def test_hostile_words_are_text_and_nothing_is_asked_of_a_network(reported: Repo
     assert reported.text.count("Content-Security-Policy") == 1 and engine_version() in reported.text
 
 
+@pytest.mark.slow
 def test_where_naive_leads_it_is_said_that_nothing_is_faster(tmp_path: Path) -> None:
     told = History().propose(0, "ancestor", "", "K0")
     told.evaluate(0, "K0", "screen", "correct", log_speedup=0.0, log_speedup_se=0.0)
@@ -210,6 +211,7 @@ PROBE = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium here")
 def test_in_a_browser_every_view_opens_and_nothing_is_too_wide(reported: Reported, tmp_path: Path) -> None:
     with tab(tmp_path) as page:

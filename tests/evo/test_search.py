@@ -445,6 +445,7 @@ def test_a_machine_that_lacks_memory_for_a_mutator_costs_a_request(
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_naive_kernel_that_no_machine_can_judge_leaves_its_task_to_the_next_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

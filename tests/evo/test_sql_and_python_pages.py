@@ -37,6 +37,7 @@ def test_every_command_of_the_page_on_sql_does_what_it_says(place: Path) -> None
     assert (place / "parquet-folder" / "best.parquet").exists()
 
 
+@pytest.mark.slow
 def test_the_example_of_the_page_on_python_runs(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = (DOCS / "python.md").read_text(encoding="utf-8")
     first, second = re.findall(r"```python\n(.*?)```", text, re.DOTALL)

@@ -34,6 +34,7 @@ def refusal(*arguments: object) -> str:
     return str(error)
 
 
+@pytest.mark.slow
 def test_worked_queries_are_listed_and_asked_with_parameters(folder: Path) -> None:
     listed = evo("sql", "--query")
     assert listed.exit_code == 0

@@ -51,6 +51,7 @@ def found(
     return standings(Run(stored(folder, evaluation, [])))[TASK][0]
 
 
+@pytest.mark.slow
 @given(PAIRED, PAIRED)
 def test_times_and_speedups_of_a_row_are_of_one_pairing(
     tmp_path_factory: pytest.TempPathFactory, pairs: Paired, library: Paired
@@ -65,6 +66,7 @@ def test_times_and_speedups_of_a_row_are_of_one_pairing(
     assert math.log(best.baseline_us) == pytest.approx(sum(map(math.log, per_workload)) / len(pairs), abs=1e-6)
 
 
+@pytest.mark.slow
 @given(PAIRED, st.floats(-2.0, 2.0))
 def test_of_an_unconfirmed_best_the_anchors_speedup_is_a_part(
     tmp_path_factory: pytest.TempPathFactory, pairs: Paired, anchor: float

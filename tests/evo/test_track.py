@@ -26,6 +26,7 @@ from evo.track.news import News, artifacts
 from evo.track.sinks import JsonLog, Memory, Notify, Unreached, sinks
 from evo.track.trackers import Mlflow, Otel, Trackio, Wandb
 from operators.errors import UserError
+from tests.choosing import some_slow
 from tests.store.rows import TASK
 from tests.store.story import stored, story
 
@@ -94,6 +95,7 @@ def test_a_sink_is_told_everything_once_and_only_the_rest_after_a_resume(tmp_pat
     assert json.loads((folder / "track-told.json").read_text())["memory"] == {"looks": 2}
 
 
+@pytest.mark.slow
 def test_no_sink_is_told_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_API_KEY", "only-here-1234")
     key, config = f"sk-{'x' * 24}", json.dumps({"endpoint": "https://me:hidden-word@host/v1"})
@@ -220,7 +222,7 @@ def test_what_is_no_tracker_and_what_is_not_installed_is_said_before_the_run(mon
 # --- clients ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [Wandb, Trackio])
+@pytest.mark.parametrize("kind", some_slow([Wandb, Trackio], [Wandb]))
 def test_figures_go_to_clients_that_log_by_step(kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Any] = []
     begun = SimpleNamespace(

@@ -440,6 +440,7 @@ def test_it_serves_until_ctrl_c_and_leaves_nothing_behind(tmp_path: Path) -> Non
     assert sorted(path.name for path in folder.iterdir()) == before
 
 
+@pytest.mark.slow
 def test_what_cannot_be_served_is_told_in_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

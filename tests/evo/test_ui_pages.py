@@ -71,6 +71,7 @@ def test_a_page_of_a_kernel_says_what_best_says(folder: Path) -> None:
     assert {row["kernel_id"] for row in children.values("")} == {"C2", "C3"}
 
 
+@pytest.mark.slow
 def test_the_list_has_every_kernel_and_the_search_finds(folder: Path) -> None:
     rows = Run(folder).sql("from lineage").to_pylist()
     assert sorted(listed(folder)) == sorted(row["kernel_id"] for row in rows)
@@ -135,6 +136,7 @@ def test_a_run_that_cannot_be_read_is_listed_with_why(tmp_path: Path) -> None:
     assert "1 worker judged" in page(folder, tmp_path, "/use")
 
 
+@pytest.mark.slow
 def test_all_runs_and_two_side_by_side(folder: Path) -> None:
     (table,) = shown(folder, "/runs").tables
     assert {row["run"] for row in table.values("")} == {"one", "two"}

@@ -95,6 +95,7 @@ def draft(bench: Workbench, *words: str) -> Result:
 # --- the way of a draft -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_draft_is_built_checked_judged_profiled_and_handed_in(make: Make) -> None:
     bench = make()
     built = draft(bench, "fast")

@@ -259,6 +259,7 @@ def test_threads_run_as_one_and_all_of_their_work_is_counted(axpb: Operator, tmp
     assert "GOMP" not in text(result)
 
 
+@pytest.mark.slow
 @needs_valgrind
 def test_scratch_zeroed_buffers_scalars_and_several_launches_work_as_in_the_runner(
     axpb: Operator, tmp_path: Path

@@ -399,6 +399,7 @@ def test_what_few_elements_carry_is_exact_and_shows_fewer_bits() -> None:
     assert caught >= 5  # rounding up and down may come to nothing
 
 
+@pytest.mark.slow
 def test_a_long_sum_that_the_naive_kernel_adds_in_a_row_may_err_as_that_does() -> None:
     """Equal terms: its roundings all go the same way."""
     n = 1 << 25

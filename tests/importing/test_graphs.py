@@ -142,6 +142,7 @@ def test_an_operator_without_loops_is_named_with_the_function_that_is_left_to_wr
     assert "is left to write" in made.source
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_layers_of_all_widths_share_one_function() -> None:
     layers = torch.nn.Sequential(

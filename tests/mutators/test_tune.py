@@ -145,6 +145,7 @@ def search(seed: int, count: int, *, at_random: bool) -> list[float]:
     return [max(t.log_speedup or 0.0 for t in trials[: n + 1]) for n in range(count)]
 
 
+@pytest.mark.slow
 def test_finds_the_optimum_faster_than_random() -> None:
     tuned = [search(seed, 40, at_random=False) for seed in range(6)]
     drawn = [search(seed, 40, at_random=True) for seed in range(30)]

@@ -57,6 +57,7 @@ def test_a_package_passes_its_own_test_without_the_engine(folder: Path) -> None:
         assert done.stdout.count("of what is allowed") > 5
 
 
+@pytest.mark.slow
 def test_a_wrong_kernel_fails_the_test_of_its_package(folder: Path, tmp_path: Path) -> None:
     wrong = tmp_path / "softmax_kernel"
     subprocess.run(["cp", "-r", str(folder), str(wrong)], check=True)

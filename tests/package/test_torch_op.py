@@ -96,6 +96,7 @@ def test_a_package_is_an_operator_of_torch(place: Path) -> None:
     assert done.returncode == 0 and done.stdout == "done\n", done.stderr
 
 
+@pytest.mark.slow
 def test_a_repository_of_the_hub_has_a_build_that_is_loaded_from_anywhere_twice(place: Path) -> None:
     build = place / "softmax-hub" / "build" / "torch-cpu"
     told = json.loads((build / "metadata.json").read_text())

@@ -55,6 +55,7 @@ def refusal(*arguments: object) -> str:
     return str(error)
 
 
+@pytest.mark.slow
 def test_an_exported_file_opens_with_bare_duckdb_and_with_all_that_reads_runs(
     machines: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -96,6 +97,7 @@ def test_a_run_is_exported_while_it_is_written(tmp_path: Path) -> None:
         assert rows(export_duckdb(tmp_path / "live", tmp_path / "out.duckdb"), "select kind from events") == [("x",)]
 
 
+@pytest.mark.slow
 def test_merged_runs_stay_two_though_their_ids_are_the_same(machines: tuple[Path, Path], merged: Path) -> None:
     both = evo.open_several(merged)
     best = both.sql("select run, seed, kernel_id, level from best order by seed").to_pylist()

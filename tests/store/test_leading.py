@@ -21,6 +21,7 @@ from evo.report.terminal import many_line
 from evo.store import query
 from evo.store.named import named_query
 from fitness.words import ratio
+from tests.choosing import some_slow
 from tests.store.rows import TASK, History
 from tests.store.story import stored
 
@@ -50,7 +51,7 @@ def lucky(seed: int) -> History:
     return history
 
 
-@pytest.fixture(scope="module", params=SEEDS)
+@pytest.fixture(scope="module", params=some_slow(SEEDS, 1))
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return stored(tmp_path_factory.mktemp("lucky") / f"{request.param}", lucky(request.param))
 

@@ -26,6 +26,7 @@ def cell(folder: Path, *, arm: str | None, seed: int, speedup: float) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_relations_have_the_rows_of_all_runs_with_run_arm_and_seed(tmp_path: Path) -> None:
     folders = [
         cell(tmp_path / "one" / "a", arm="islands", seed=1, speedup=0.5),
