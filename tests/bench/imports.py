@@ -230,7 +230,7 @@ def shares(operator: Operator) -> dict[str, float]:
 
 
 def torch_result(operator: Operator, inputs: Any) -> dict[str, torch.Tensor]:
-    """What torch computes, in the type of the inputs."""
+    """The results that torch computes, in the type of the inputs."""
     from operators.catalog import functions
 
     values = {**inputs.dims, **{name: tensor.clone() for name, tensor in inputs.tensors.items()}}
@@ -241,7 +241,7 @@ def torch_result(operator: Operator, inputs: Any) -> dict[str, torch.Tensor]:
 def outcomes(
     operator: Operator, kernel: Kernel, host: KernelHost, test: MutationTest, most: int
 ) -> Iterator[dict[str, int]]:
-    """What becomes of so many mutants, one more each time."""
+    """The fates of so many mutants, one more each time."""
     import numpy as np
 
     from evo.check_operator import NO_PROGRAM
