@@ -241,7 +241,7 @@ def torch_result(operator: Operator, inputs: Any) -> dict[str, torch.Tensor]:
 def outcomes(
     operator: Operator, kernel: Kernel, host: KernelHost, test: MutationTest, most: int
 ) -> Iterator[dict[str, int]]:
-    """The outcomes of so many mutants, one more each time."""
+    """The fates of so many mutants, one more each time."""
     import numpy as np
 
     from evo.check_operator import NO_PROGRAM
