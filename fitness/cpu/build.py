@@ -360,7 +360,7 @@ INSTRUCTIONS: dict[str, dict[str, str]] = {
 """By processor, what an instruction that is flagged looks like; x86's stack guard lies at %fs:0x28."""
 ASKED = re.compile(r"omp_get_(?:max_threads|num_procs|thread_limit|dynamic|nested)_?")
 _TEAM = re.compile(r"GOMP_(?:parallel|task|taskloop)\w*")
-_HANDED = {name: re.compile(rf"%(?:[er]?{name}|{name[0]}[lh]{'|dil' * (name == 'di')})\b") for name in ("di", "dx")}
+_HANDED = {"di": re.compile(r"%(?:[er]?di|dil)\b"), "dx": re.compile(r"%(?:[er]?dx|d[lh])\b")}
 """Registers in which the OpenMP library takes the function that a team is to run, and the one that copies a task's
 arguments."""
 _LOADED = re.compile(r"(?:lea|mov)q? [^,]*(?:\(%rip\))?,%(r\w+)")
@@ -426,7 +426,9 @@ def _for_a_team(lines: Sequence[_Line], number: int, register: str) -> bool:
             if handed.search(later):
                 return False
         return False
-    mentioned = re.compile(rf"%(?:{register}|{register}[dwb]|e?{register[1:]}|{register[1]}l)\b")
+    name = register[1:]
+    low = f"{name}l" if name in ("si", "di", "bp", "sp") else f"{name[0]}[lh]"
+    mentioned = re.compile(rf"%(?:{register}|{register}[dwb]|e?{name}|{low})\b")
     for at in range(number + 1, len(lines)):
         later = lines[at][0].split("#")[0].rstrip()
         if not later:

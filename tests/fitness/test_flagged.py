@@ -24,6 +24,7 @@ KERNELS = {
     "plain": ("", f"{EACH};", []),
     "parallel": ("", f"#pragma omp parallel for\n{EACH};\n#pragma omp parallel for\n{EACH};", []),
     "numbers of a team": (OMP, f"#pragma omp parallel\nif (omp_get_thread_num() < omp_get_num_threads()) {EACH};", []),
+    "a team where it pays": ("", f"#pragma omp parallel for if ((long)n * n > 30000)\n{EACH};", []),
     "tasks": ("", f"#pragma omp parallel\n#pragma omp single\n#pragma omp task\n{EACH};", []),
     "a function called": (CALLED, "whole(x, b, y, alpha, n);", []),
     "numbers that only look like it": ("", "y[0] = 0x310f310f; " + EACH + ";", []),
