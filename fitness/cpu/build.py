@@ -366,6 +366,16 @@ arguments."""
 _LOADED = re.compile(r"(?:lea|mov)q? [^,]*(?:\(%rip\))?,%(r\w+)")
 _COPIED = re.compile(r"movq? %(r\w+),%(r\w+)$")
 _KEPT = re.compile(r"(?:push|pop)q? ")
+_ARGUMENTS = {"cx", "si", "8", "9"}
+_CLOBBERED = {"ax", "10", "11"} | _ARGUMENTS
+"""Registers, without the letter they begin with, that hold arguments, and that a call leaves to whom it calls."""
+_LEAVES = re.compile(r"call|jmp|ret")
+_ZEROED = re.compile(r"(?:xor|sub)[lq]? %(\w+),%\1$")
+_CHANGED = re.compile(
+    r"(?:ad[cd]|sub|sbb|and|x?or|s[ah][lr]|r[co][lr]|bt[crs]?|cmov\w+|cmp(?:xchg)?|test|xadd|xchg)[bwlq]? "
+    r"|imul[wlq]? (?!\$)"
+)
+"""Instructions of two operands that read the second one."""
 
 
 def flagged(listing: str, *, code: Collection[str], undefined: Collection[str], whole: bool = True) -> list[str]:
@@ -428,16 +438,26 @@ def _for_a_team(lines: Sequence[_Line], number: int, register: str) -> bool:
         return False
     name = register[1:]
     low = f"{name}l" if name in ("si", "di", "bp", "sp") else f"{name[0]}[lh]"
-    mentioned = re.compile(rf"%(?:{register}|{register}[dwb]|e?{name}|{low})\b")
+    mentioned = re.compile(rf"%(?:{register}[dwb]?|e?{name}|{low})\b")
+    whole = re.compile(rf"%(?:{register}d?|e{name})")
     for at in range(number + 1, len(lines)):
-        later = lines[at][0].split("#")[0].rstrip()
+        later, (_, called) = lines[at][0].split("#")[0].rstrip(), lines[at][1]
         if not later:
             return True
-        if not mentioned.search(later) or _KEPT.match(later):
-            continue
-        copied = _COPIED.match(later)
-        if copied and copied[1] == register and copied[2][1:] in _HANDED and _for_a_team(lines, at, copied[2]):
-            continue
-        sources, _, target = later.rpartition(",")
-        return mentioned.fullmatch(target) is not None and not mentioned.search(sources)
+        if _LEAVES.match(later) and (called or "+0x" not in later):
+            if later.startswith("ret"):
+                return name != "ax"
+            if name in _CLOBBERED:
+                return name not in _ARGUMENTS
+        elif mentioned.search(later) and not (_KEPT.match(later) and name not in _CLOBBERED):
+            copied = _COPIED.match(later)
+            if copied and copied[1] == register and copied[2][1:] in _HANDED and _for_a_team(lines, at, copied[2]):
+                continue
+            sources, _, target = later.rpartition(",")
+            if _ZEROED.match(later):
+                return True
+            if _CHANGED.match(later) or mentioned.search(sources) or not mentioned.fullmatch(target):
+                return False
+            if whole.fullmatch(target):
+                return True
     return True

@@ -20,6 +20,8 @@ EACH = "for (int i = 0; i < n; i++) y[i] = alpha * x[i] + b[i]"
 INTRINSICS = "#include <immintrin.h>\n"
 OMP = "#include <omp.h>\n"
 CALLED = "__attribute__((noinline)) static void whole(const T* x, const T* b, T* y, T alpha, int n) { " + EACH + "; }\n"
+ASKS = "__attribute__((noipa)) static bool odd({}const void* p) {{ return (unsigned long)p / 4096 % 8 == 7; }}\n"
+MANY = "long, long, long, long, long, long, "
 KERNELS = {
     "plain": ("", f"{EACH};", []),
     "parallel": ("", f"#pragma omp parallel for\n{EACH};\n#pragma omp parallel for\n{EACH};", []),
@@ -35,6 +37,12 @@ KERNELS = {
     "processors": (OMP, f"{EACH}; if (omp_get_num_procs() == 77) y[0] = 0;", [PLACE]),
     "a thread": ("", f"{EACH}; if ((unsigned long)__builtin_thread_pointer() % 64 == 7) y[0] = 0;", [OWN_ADDRESS]),
     "code": (CALLED, "whole(x, b, y, alpha, n); if ((unsigned long)&whole / 4096 % 8 == 7) y[0] = 0;", [OWN_ADDRESS]),
+    "code of which a byte is asked": (CALLED, "whole(x, b, y, alpha, n); if ((unsigned long)&whole & 0x70) y[0] = 0;",
+                                      [OWN_ADDRESS]),
+    "code as an argument": (CALLED + ASKS.format("long, "), "whole(x, b, y, alpha, n);"
+                            " if (odd(n, (void*)&whole)) y[0] = 0;", [OWN_ADDRESS]),
+    "code on the stack": (CALLED + ASKS.format(MANY), "whole(x, b, y, alpha, n);"
+                          " if (odd(n, n, n, n, n, n, (void*)&whole)) y[0] = 0;", [OWN_ADDRESS]),
     "a library's code": ("#include <cstring>\n", f"{EACH}; if ((unsigned long)&std::memcpy / 4096 % 8 == 7) y[0] = 0;",
                          [OWN_ADDRESS]),
 }  # fmt: skip
