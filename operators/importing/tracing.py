@@ -499,10 +499,10 @@ class Trials:
         for kind, (wanted, pool) in KINDS.items():
             kept = tries = 0
             wanted = 1 if self.is_heavy else wanted
-            for _ in range(400):
+            for number in range(400):
                 if kept == wanted or tries == 3 * wanted:
                     break
-                dims = {dim: self._size(rng, dim, pool, lowest[dim]) for dim in self.base}
+                dims = {dim: self._size(rng, dim, pool, lowest[dim], strict=number == 0) for dim in self.base}
                 key = tuple(dims.values())
                 if key in seen or not self.allows(dims):
                     continue
@@ -513,9 +513,10 @@ class Trials:
                     found.append({"source": kind, "dims": dims})
         return found
 
-    def _size(self, rng: random.Random, dim: str, pool: tuple[int, ...], lowest: int) -> int:
+    def _size(self, rng: random.Random, dim: str, pool: tuple[int, ...], lowest: int, *, strict: bool) -> int:
+        """A size of a kind; now and then another one, unless it is `strict`, as conditions may tie dims together."""
         base = self.base[dim]
-        if rng.random() < 0.75:
+        if strict or rng.random() < 0.75:
             size = rng.choice(pool)
             step = 2 * (size & -size)  # what is this much larger is even as often
             return size + max(0, -((size - lowest) // step)) * step

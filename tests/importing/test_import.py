@@ -183,7 +183,8 @@ HOSTILE = {
 @pytest.mark.slow
 @pytest.mark.parametrize("line", HOSTILE)
 def test_a_hostile_source_ends_in_one_line(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evo.outside.importing.LOOK_S", 40.0)
+    if "fork" in line:  # it ends by no other limit
+        monkeypatch.setattr("evo.outside.importing.LOOK_S", 40.0)
     problem = tmp_path / "1_hostile.py"
     problem.write_text(f"import torch\n{line}\n" + BASE.read_text().replace("import torch\n", "", 1))
     with pytest.raises(UserError) as caught:
