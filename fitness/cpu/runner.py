@@ -243,7 +243,8 @@ class CpuRunner:
     def _death(self, when: str) -> KernelFault | KilledFromOutside:
         if not ended(self._process, 2.0):
             return self._failed(f"its process closed the channel {when}")
-        code = self._process.wait()
+        kill_group(self._process)  # what it started, too: its number is another's once it is reaped
+        code = self._process.returncode
         if code in KILLED:
             return KilledFromOutside(f"its process was ended by signal {-code} {when}")
         if code < 0:
