@@ -205,6 +205,7 @@ class JsonLog:
 
     def __init__(self) -> None:
         self._out = sys.stdout  # that of now: clients of trackers talk there, too, unless it is another one by then
+        self._scrub = Scrubber().secrets
 
     def take(self, news: News, memory: Memory) -> None:
         """See `NewsSink`."""
@@ -223,4 +224,4 @@ class JsonLog:
     def _print(self, news: News, name: str, row: Row) -> None:
         rest = {key: value for key, value in row.items() if key not in ("place", "created_at")}
         line = {"at": row["created_at"].astimezone(UTC).isoformat(), "event": name, "run": news.id, **rest}
-        print(Scrubber().secrets(as_json(line, indent=None)), file=self._out, flush=True)
+        print(self._scrub(as_json(line, indent=None)), file=self._out, flush=True)
