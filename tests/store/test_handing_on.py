@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
@@ -46,6 +47,14 @@ def merged(machines: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
 
 def command(*arguments: object) -> Result:
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def about(table: pa.Table) -> list[dict[str, object]]:
+    """Rows that leave open the last digits of a sum, which depend on the order in which DuckDB's threads add."""
+    return [
+        {name: pytest.approx(value) if isinstance(value, float) else value for name, value in row.items()}
+        for row in table.to_pylist()
+    ]
 
 
 def refusal(*arguments: object) -> str:
@@ -108,7 +117,7 @@ def test_merged_runs_stay_two_though_their_ids_are_the_same(machines: tuple[Path
     for name in ("mutators", "contributors", "operators")[: size(3, 1)]:
         apart = query(list(machines), named_query(name).text(several=True), params=named_query(name).bound({}))
         together = both.query(name)
-        assert together.drop_columns("run").to_pylist() == apart.drop_columns("run").to_pylist(), name
+        assert together.drop_columns("run").to_pylist() == about(apart.drop_columns("run")), name
     assert both.query("runs").column("winner").to_pylist() == ["20260101-softmax"]
     origins = both.sql("select origin, run_id, merged_on <> '' as known from merged_runs").to_pylist()
     assert origins == [{"origin": str(path), "run_id": path.name, "known": True} for path in machines]
