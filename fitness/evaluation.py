@@ -13,7 +13,10 @@ from operators.libraries import called
 Z95 = 1.96
 """Standard errors from the middle to either end of a 95 % interval."""
 RESOLVED, WIDE = 0.2, math.log(2)
-"""Half of a 95 % interval of a log ratio up to which it is a result, even where it holds 0, and where it does not."""
+"""Half of a 95 % interval of a log ratio up to which it is a result, even where it may hold 0, and where it may not."""
+Z999 = 3.29
+"""Half of a 99.9 % interval in standard errors: an error that is estimated from a few pairs is itself too small at
+times, and a wide interval of 95 % that leaves 1 out by a hair loses good kernels."""
 
 
 def interval95(log: float, se: float) -> tuple[float, float, float]:
@@ -106,7 +109,8 @@ def library_calls(timings: Iterable[LibraryTiming]) -> str:
 
 def leaves_open(log_ratio: float, se: float) -> bool:
     """Whether a paired ratio with this standard error does not tell which kernel is faster, nor by how much."""
-    return Z95 * se > max(RESOLVED, min(abs(log_ratio), WIDE))
+    half = Z95 * se
+    return half > RESOLVED and (half > WIDE or Z999 * se > abs(log_ratio))
 
 
 @dataclass(frozen=True)
