@@ -16,7 +16,7 @@ from evo.replay import replay
 from evo.search import verdicts
 from evo.store import query
 from evo.workers.jobs import Job, Screen
-from fitness.evaluation import Evaluation, Level, Status, Timing
+from fitness.evaluation import Z999, Evaluation, Level, Status, Timing
 from fitness.judging.base import Anchor
 from fitness.judging.levels import AGAIN, judge, pooled
 from fitness.testing import ScriptedFitness
@@ -180,11 +180,11 @@ def test_a_kernel_that_is_judged_alone_is_measured_again_too() -> None:
 
 def test_what_was_measured_before_counts_where_a_kernel_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its measurements leave open what it is worth one by one, and say it together."""
-    monkeypatch.setattr(f"{__name__}.SE", 0.45)
+    monkeypatch.setattr(f"{__name__}.SE", 0.3)
     monkeypatch.setattr(f"{__name__}.SEEMING", 0.4)
     monkeypatch.setattr(verdicts, "PAUSES_S", (0.0,) * AGAIN)
     once, twice = ([0.4] * (1 + AGAIN), [0.4] * 2 * (1 + AGAIN))
-    assert math.sqrt(len(once)) * 0.4 < 1.96 * 0.45 < math.sqrt(len(twice)) * 0.4
+    assert math.sqrt(len(once)) * 0.4 < Z999 * 0.3 < math.sqrt(len(twice)) * 0.4
     stage = BusyMachine(100)
     found = verdicts.Verdicts(cast(Any, Judging(stage)), cast(Any, None), lambda: 0.0)
     kernel, anchor = Kernel("softmax", "cpu", GUEST), Anchor(BASELINE, 0.0, 0.0)
