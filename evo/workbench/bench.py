@@ -131,7 +131,7 @@ class Workbench:
         told = tools.table(rows[-wanted.limit :])
         return Result(tools.bounded(f"How {tools.name_of(kernel)} came to be, the oldest first:\n{told}"))
 
-    async def _lessons(self, wanted: given.Lessons) -> Result:
+    async def _lessons(self, wanted: given.ReadLessons) -> Result:
         asked = {"task": str(self.task), "most": wanted.limit}
         parts = {
             "What gained most": await self._rows("bench.gains", sign=-1, **asked),
