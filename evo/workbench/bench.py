@@ -45,17 +45,14 @@ class Workbench:
         start: Kernel,
         manual: Callable[[], str],
         read: Read,
+        anchor: Callable[[], Anchor],
         pool: Runs | None = None,
-        anchor: Callable[[], Anchor] | None = None,
-        judgings: Callable[[], int] = lambda: 1,
-        submits: bool = True,
         waits: Waits = never,
     ) -> None:
         """`start` is the kernel that the writer was given, and `manual` makes the text of `mutators.asking.manual`.
 
-        Without a `pool` there are only tools that read. `anchor` names what drafts are timed beside, by default the
-        naive kernel; `judgings` says how many more may be judged. What becomes of a draft that is handed in, a `Result`
-        with its `change`, is for the owner; without `submits` there is no such tool. For `waits` see
+        `anchor` names what drafts are timed beside. Without a `pool` there are only tools that read, and `submit`: what
+        becomes of a draft that is handed in, a `Result` with its `change`, is for the owner. For `waits` see
         `evo.workers.pool.tried`.
         """
         self.operator = operator
@@ -66,14 +63,13 @@ class Workbench:
         self._read = read
         self._pool = pool
         self._baseline = Kernel(operator.name, task.target, operator.naive(task.target))
-        self._anchor = anchor or (lambda: Anchor(self._baseline, 0.0, 0.0))
-        self._judgings = judgings
+        self._anchor = anchor
         self._drafts: dict[str, Kernel] = {}
         self._bases: dict[str, tuple[str, ...]] = {}
         """By id of a draft, the kernels that are no drafts which it was made from, the latest first."""
         self._timed: dict[str, Evaluation] = {}
         """By kernel id, what it was judged to be here."""
-        names = (*READING, *(WORKING if pool else ()), *(("submit",) if submits else ()))
+        names = (*READING, *(WORKING if pool else ()), "submit")
         self.tools: tuple[Tool, ...] = tuple(tool(name) for name in ARGUMENTS if name in names)
 
     async def use(self, name: str, arguments: str | Mapping[str, Any]) -> Result:
@@ -186,8 +182,6 @@ class Workbench:
 
     async def _judge(self, wanted: tools.Judge) -> Result:
         kernel = await self._found(wanted.kernel)
-        if self._judgings() <= 0:
-            raise ArgumentError("no evaluation is left to judge it: submit it, or what is better")
         built = await self._built(kernel)
         if built.failed:
             return built
