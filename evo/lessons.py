@@ -13,6 +13,7 @@ from operators.definition.spec import Task
 from operators.errors import UserError
 
 KEPT = 64
+"""Ideas of each kind that are remembered."""
 LEAST_GAIN = 0.01
 """Least gain, as a log ratio, that is a lesson: it must be certain."""
 EARLIER_HELPED, EARLIER_FAILED = 12, 6
