@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
+from evo.lineage import Latest
 from fitness.evaluation import Status
 from mutators.briefing import Attempt, Ratio
 from operators.definition.spec import Task
 from operators.errors import UserError
 
 KEPT = 64
+"""Ideas of each kind that are remembered."""
 LEAST_GAIN = 0.01
 """Least gain, as a log ratio, that is a lesson: it must be certain."""
 EARLIER_HELPED, EARLIER_FAILED = 12, 6
@@ -26,12 +27,12 @@ class Lessons:
 
     def __init__(self) -> None:
         self._helped: dict[str, Attempt] = {}
-        self._fruitless: OrderedDict[str, Attempt] = OrderedDict()
-        self._failed: OrderedDict[str, Attempt] = OrderedDict()
+        self._fruitless: Latest[str, Attempt] = Latest(KEPT)
+        self._failed: Latest[str, Attempt] = Latest(KEPT)
 
     def learn(self, attempt: Attempt, *, by_model: bool) -> None:
         """Take note of what became of an idea; of ideas of no model only what helped is worth telling."""
-        idea = " ".join(attempt.description.split()).lower()
+        idea = _idea(attempt)
         gain = attempt.gain
         if gain and gain.low > LEAST_GAIN and attempt.status == Status.CORRECT:
             known = self._helped.get(idea)
@@ -42,11 +43,8 @@ class Lessons:
         elif by_model:
             tables = self._fruitless, self._failed
             table, other = tables if gain or attempt.status in _FRUITLESS else reversed(tables)
-            other.pop(idea, None)
-            table[idea] = attempt
-            table.move_to_end(idea)
-            if len(table) > KEPT:
-                table.popitem(last=False)
+            other.drop(idea)
+            table.put(idea, attempt)
 
     def helped(self, count: int) -> tuple[Attempt, ...]:
         """Return the ideas that helped most, the greatest gain first."""
@@ -69,15 +67,10 @@ def _idea(attempt: Attempt) -> str:
     return " ".join(attempt.description.split()).lower()
 
 
-def _latest(table: OrderedDict[str, Attempt], count: int, but: Iterable[Attempt]) -> tuple[Attempt, ...]:
+def _latest(table: Latest[str, Attempt], count: int, but: Iterable[Attempt]) -> tuple[Attempt, ...]:
     known = {_idea(attempt) for attempt in but}
-    found: list[Attempt] = []
-    for idea, attempt in reversed(table.items()):
-        if len(found) == count:
-            break
-        if idea not in known:
-            found.append(attempt)
-    return tuple(reversed(found))
+    found = [attempt for attempt in table.values() if _idea(attempt) not in known]
+    return tuple(found[-count:])
 
 
 def earlier(folder: Path, operators: Collection[str], *, target: str) -> tuple[Attempt, ...]:

@@ -23,7 +23,6 @@ from evo.api import Run
 from evo.compatibility import Conditions, check_same, check_tasks, conditions, host
 from evo.config import RunConfig
 from evo.folders import CONFIG, DATABASE, began
-from evo.inbox import Inbox
 from evo.rows import Journal, compact, moment
 from evo.search.driver import Search
 from evo.store import Store, StoreError
@@ -193,15 +192,11 @@ def _resumed(folder: Path, budget: dict[str, float], on_change: Callable[[Search
 def _check_conditions(config: RunConfig, folder: Path, backend: Backend, store: Journal) -> list[str]:
     """See `evo.compatibility.check_same`."""
     (run,) = rows_of(store, "runs.run")
-    then = Conditions(run["engine_version"], dict(json.loads(run["host_json"])), _definitions(store))
+    begun = rows_of(store, "runs.event", kind=DEFINITIONS)
+    definitions = json.loads(begun[0]["detail_json"]) if begun else None  # it does not say
+    then = Conditions(run["engine_version"], dict(json.loads(run["host_json"])), definitions)
     check_tasks([row["task"] for row in rows_of(store, "runs.tasks")], config)
     return check_same(then, conditions(config, backend.gpus(config)), config, run=folder.name)
-
-
-def _definitions(store: Journal) -> dict[str, dict[str, str]] | None:
-    """Those that the run began with; None: it does not say."""
-    found = rows_of(store, "runs.event", kind=DEFINITIONS)
-    return json.loads(found[0]["detail_json"]) if found else None
 
 
 @contextmanager
@@ -423,12 +418,6 @@ def invitations(config: RunConfig, files: Sequence[Path], author: str) -> list[s
         note = f"started from {file.name}"
         lines.setdefault(kernel.id, Invitation(source, author=author, task=str(task), note=note).to_line())
     return list(lines.values())
-
-
-def put(folder: Path, lines: Sequence[str]) -> None:
-    """Leave the lines where a new run finds them at its beginning. It raises UserError."""
-    if lines:
-        Inbox(folder).put(lines)
 
 
 def _source(file: Path, task: Task) -> str:

@@ -8,7 +8,7 @@ from operators.files import read_text
 from operators.kernel import Kernel
 
 
-class Ancestor:
+class AncestorFile:
     """`params["name"]` is the file's path without its ending, such as `naive` or `champions/h200`."""
 
     name = "ancestor"

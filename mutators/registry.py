@@ -13,7 +13,7 @@ from operators.extension import named_class
 
 MUTATORS: dict[str, str] = {
     "agent": "mutators.asking.agent:Agent",
-    "ancestor": "mutators.given:Ancestor",
+    "ancestor": "mutators.given:AncestorFile",
     "carry": "mutators.given:Carry",
     "crossover": "mutators.asking.mutators:Crossover",
     "guest": "mutators.given:Guest",

@@ -182,9 +182,10 @@ def run(
     from evo.budget import parse_limits
     from evo.config import read_config
     from evo.folders import new_folder
+    from evo.inbox import Inbox
     from evo.outside.importing import operators_of
     from evo.report.health import too_small
-    from evo.session import Session, invitations, put, start
+    from evo.session import Session, invitations, start
     from operators.catalog import of_family
 
     named = [*operators, *(name for wanted in family for name in of_family(wanted))]
@@ -202,7 +203,8 @@ def run(
     if little := too_small(resolved, runs):
         say(little)
     folder = new_folder(runs, resolved)
-    put(folder, guests)
+    if guests:
+        Inbox(folder).put(guests)
     print(f"run {folder}", file=sys.stderr)
     session = Session(ray=ray_address or ("local" if ray else ""), began=began, wait_s=wait)
     searching(folder, lambda progress: start(resolved, folder, progress, session), as_json=as_json, told=told)

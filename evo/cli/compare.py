@@ -72,7 +72,7 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Compare strategies under one budget, or go on with a comparison; each cell is a run in runs/compare-NAME/."""
-    from evo.compare.cells import Standing, cell_results, folder_of, stored
+    from evo.compare.cells import CellState, cell_results, folder_of, stored
     from evo.compare.config import read_comparison
     from evo.compare.judgement import judge
     from evo.compare.running import compare as run
@@ -110,7 +110,7 @@ def compare(
     if stopped:
         print(f"stopped; continue with: evo compare {config}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)
-    if checked.leaks or faults or any(result.standing is Standing.FAILED for result in results):
+    if checked.leaks or faults or any(result.standing is CellState.FAILED for result in results):
         raise typer.Exit(FAILED)
 
 

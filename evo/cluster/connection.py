@@ -13,8 +13,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Coroutine, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -277,9 +277,16 @@ class Cluster:
     def _loss(self) -> str:
         return f"Ray's {self.lost} has ended"
 
-    def translated(self) -> _Translated:
+    @contextmanager
+    def translated(self) -> Iterator[None]:
         """A context in which Ray's errors become ours: EngineError or ActorGone."""
-        return _Translated(self._ray)
+        errors = self._ray.exceptions
+        try:
+            yield
+        except errors.RayTaskError as error:
+            raise EngineError(str(error)) from error
+        except errors.RayError as error:
+            raise ActorGone(" ".join(str(error).split())[:300]) from error
 
     async def run(self, work: Coroutine[Any, Any, str]) -> str:
         """It runs a search, and ends it with ClusterLost when one of the cluster's own processes ends."""
@@ -307,21 +314,6 @@ class Cluster:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         return remote.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False), **options)
-
-
-class _Translated:
-    """Makes Ray's errors ours."""
-
-    def __init__(self, ray: Any) -> None:
-        self._errors = ray.exceptions
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if isinstance(error, self._errors.RayTaskError):
-            raise EngineError(str(error)) from error
-        if isinstance(error, self._errors.RayError):
-            raise ActorGone(" ".join(str(error).split())[:300]) from error
 
 
 def knock(address: str, ray: Any) -> None:

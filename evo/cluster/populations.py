@@ -110,10 +110,7 @@ class RemotePopulations:
             past.heard.append((past.steps, *arguments))
         else:
             past.steps += 1
-        self._send((task, method, arguments))
-
-    def _send(self, step: Step) -> None:
-        self._unsent.append(step)
+        self._unsent.append((task, method, arguments))
         if len(self._unsent) >= STEPS_AT_ONCE:
             try:
                 self._flush()

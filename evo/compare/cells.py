@@ -53,7 +53,7 @@ class Begun(BaseModel):
         return self.config.cells(self.devices, self.digest)
 
 
-class Standing(Enum):
+class CellState(Enum):
     """State of a cell."""
 
     NEW = "new"
@@ -123,34 +123,34 @@ def _changes(then: Any, now: Any, place: str = "") -> Iterator[str]:
         yield f"{place} was {shown[0]}, is {shown[1]}"
 
 
-def standing(folder: Path, read: Callable[[Run], object] = lambda _: None) -> tuple[Standing, str]:
-    """The state of the cell in `folder`, and why its last session ended; see `Standing`.
+def standing(folder: Path, read: Callable[[Run], object] = lambda _: None) -> tuple[CellState, str]:
+    """The state of the cell in `folder`, and why its last session ended; see `CellState`.
 
     `read` is given the cell while it is open, if it was begun.
     """
     if not (folder / DATABASE).exists():
-        return Standing.NEW, ""
+        return CellState.NEW, ""
     try:
         with Run(folder) as run:
             found = _last_told(run)
-            if found[0] is not Standing.NEW:
+            if found[0] is not CellState.NEW:
                 read(run)
             return found
     except StoreError as error:  # it is told when the cell goes on
-        return Standing.OPEN, str(error)
+        return CellState.OPEN, str(error)
 
 
-def _last_told(run: Run) -> tuple[Standing, str]:
+def _last_told(run: Run) -> tuple[CellState, str]:
     found = run.rows("cells.last_event")
     if not found:
-        return Standing.NEW, ""
+        return CellState.NEW, ""
     kind, detail = found[0]["kind"], json.loads(found[0]["detail_json"])
     reason = str(detail.get("reason", ""))
     if kind != "finished":
-        return Standing.OPEN, reason if kind == "stopped" else ""
+        return CellState.OPEN, reason if kind == "stopped" else ""
     if reason.startswith(WAITS):
-        return Standing.WAITING, reason
-    return (Standing.FAILED if reason == FAULTY else Standing.DONE), reason
+        return CellState.WAITING, reason
+    return (CellState.FAILED if reason == FAULTY else CellState.DONE), reason
 
 
 @dataclass(frozen=True)
@@ -228,7 +228,7 @@ class CellResult:
     target: str
     seed: int
     folder: Path
-    standing: Standing
+    standing: CellState
     reason: str
     """Why its search ended, in the words of the last session; empty before that."""
     winner: CellWinner | None
@@ -267,7 +267,7 @@ def spent(results: Iterable[CellResult]) -> dict[str, Spent]:
     """By arm, what its cells that are done used of their budgets."""
     shares: dict[str, list[float]] = {}
     for result in results:
-        if result.standing is Standing.DONE:
+        if result.standing is CellState.DONE:
             shares.setdefault(result.arm, []).append(result.spent)
     return {arm: Spent(sum(own) / len(own), min(own), max(own)) for arm, own in shares.items()}
 

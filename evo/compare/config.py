@@ -33,7 +33,7 @@ OWN = "own"
 """The family of operators that belong to none, as new ones of a user's are begun with."""
 
 
-class Arm(BaseModel):
+class ArmSettings(BaseModel):
     """One strategy with all that is set for it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
@@ -58,7 +58,7 @@ class Comparison(BaseModel):
 
     name: Name
     """Its runs are in `runs/compare-NAME/`; a file that does not say is called as it is."""
-    arms: dict[Name, Arm] = Field(min_length=1)
+    arms: dict[Name, ArmSettings] = Field(min_length=1)
     """The strategies, by the name that tables and reports give them."""
     operators: list[str] = Field(min_length=1)
     """Names, or folders of a user's own operators."""
@@ -199,7 +199,7 @@ class Comparison(BaseModel):
         }  # fmt: skip
         return RunConfig.model_validate(settings)
 
-    def _models(self, arm: Arm) -> LlmSettings | None:
+    def _models(self, arm: ArmSettings) -> LlmSettings | None:
         if arm.models is None:
             return self.llm
         if not arm.models:

@@ -28,7 +28,7 @@ from typing import Any
 
 from evo import rows as records
 from evo.api import Row, Run
-from evo.compare.cells import CellResult, Standing, begun, cell_results, stored
+from evo.compare.cells import CellResult, CellState, begun, cell_results, stored
 from evo.compare.config import Cell
 from evo.compare.inference import Outcome
 from evo.compare.record import FOLDER, JUDGEMENT, STORE, Seals, content
@@ -219,7 +219,7 @@ def judge(folder: Path, results: Sequence[CellResult], say: Say, *, ray: str = "
     one more chance to be convinced. Ctrl-C ends it: what was judged stays. `ray` is that of `evo.session.Session`. It
     raises UserError.
     """
-    if under_way := sum(each.standing not in (Standing.DONE, Standing.FAILED) for each in results):
+    if under_way := sum(each.standing not in (CellState.DONE, CellState.FAILED) for each in results):
         say(f"judgement: {under_way} of {len(results)} cells are not over; winners are judged when all are")
         return True
     if not (benches := list(_benches(folder, results))):
@@ -275,8 +275,8 @@ def _judged(
     cell: Cell, result: CellResult, measured: Mapping[str, _Evaluations], unjudged: Collection[str]
 ) -> JudgedCell:
     failed = Outcome(result.arm, result.operator, result.task, result.seed)
-    if result.standing is not Standing.DONE or result.task in unjudged:
-        return JudgedCell(result, None, None, left_out=result.standing in (Standing.FAILED, Standing.DONE))
+    if result.standing is not CellState.DONE or result.task in unjudged:
+        return JudgedCell(result, None, None, left_out=result.standing in (CellState.FAILED, CellState.DONE))
     if (kernel := _own(cell, result)) is None:
         return JudgedCell(result, None, failed)
     found = {kind: evaluations.get((result.task, kernel.id)) for kind, evaluations in measured.items()}
@@ -303,7 +303,7 @@ def _benches(folder: Path, results: Sequence[CellResult]) -> Iterator[_Bench]:
     found: dict[Task, dict[str, Kernel]] = {}
     cells: dict[Task, Cell] = {}
     for cell, result in zip(begun(folder)[1], results, strict=True):
-        if result.standing is Standing.DONE and (kernel := _own(cell, result)):
+        if result.standing is CellState.DONE and (kernel := _own(cell, result)):
             task = Task.parse(result.task)
             found.setdefault(task, {})[kernel.id] = kernel
             cells[task] = cell

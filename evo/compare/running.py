@@ -16,7 +16,7 @@ from pathlib import Path
 from evo.api import Run
 from evo.budget import Budget
 from evo.compare.cells import CONFIG as BEGUN
-from evo.compare.cells import Standing, begin, check_same, folder_of, standing, stored
+from evo.compare.cells import CellState, begin, check_same, folder_of, standing, stored
 from evo.compare.config import Cell, Comparison
 from evo.compare.record import Seals, changed, content
 from evo.config import RunConfig
@@ -46,7 +46,7 @@ class ComparisonState:
     """Jobs that the pool does at once."""
     searches: dict[Cell, Search] = field(default_factory=dict)
     """Those under way."""
-    ended: dict[Cell, tuple[Standing, str]] = field(default_factory=dict)
+    ended: dict[Cell, tuple[CellState, str]] = field(default_factory=dict)
     """State of each cell that is not under way and not new, and why it ended."""
     stopped: bool = False
     """Whether the user ended it before its time."""
@@ -132,9 +132,9 @@ def run_on(
     running, record = ComparisonState(cells), Seals(folder, stored(folder).digest)
     for cell in cells:
         found = standing(folder / cell.name)
-        if found[0] is not Standing.NEW:
+        if found[0] is not CellState.NEW:
             running.ended[cell] = found
-        if found[0] is Standing.DONE and not record.is_done(cell.name):  # the process was cut off just before
+        if found[0] is CellState.DONE and not record.is_done(cell.name):  # the process was cut off just before
             _write_down(record, folder, cell)
     for target in comparison.targets:  # one after the other: neither disturbs the other's timings
         wanted = [cell for cell in cells if cell.target == target and not _is_done(running, cell)]
@@ -154,7 +154,7 @@ def _write_down(record: Seals, folder: Path, cell: Cell) -> None:
 
 
 def _is_done(running: ComparisonState, cell: Cell) -> bool:
-    return cell in running.ended and running.ended[cell][0] is Standing.DONE
+    return cell in running.ended and running.ended[cell][0] is CellState.DONE
 
 
 class _Group:

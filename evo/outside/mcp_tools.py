@@ -23,7 +23,7 @@ from evo.api import Row, Run
 from evo.config import RunConfig
 from evo.inbox import Inbox
 from evo.outside.drafts import Sessions
-from evo.outside.questions import Desk, Question, open_questions, take, waiting_guests
+from evo.outside.questions import Desk, OpenQuestion, open_questions, take, waiting_guests
 from evo.report.health import limits, spent, used
 from evo.workbench.bench import Workbench
 from evo.workbench.tools import (
@@ -64,7 +64,7 @@ OF_THE_BENCH = ("read_kernel", "lineage", "lessons", "operator", "docs", "diff",
 QuestionId = Annotated[str, Field(min_length=6, max_length=80, description="the question's id or its beginning")]
 
 
-class Status(Arguments):
+class ReadStatus(Arguments):
     """Read where the run stands: whether a search is under way, what is left of the budget, the best kernel of each
     task, and how many questions are open."""
 
@@ -126,7 +126,7 @@ class Sql(Arguments):
 
 
 OWN: Mapping[str, type[Arguments]] = {
-    "status": Status, "machine": ReadMachine, "next_question": NextQuestion, "answer": GiveAnswer,
+    "status": ReadStatus, "machine": ReadMachine, "next_question": NextQuestion, "answer": GiveAnswer,
     "attempt": WholeAttempt, "submit": HandIn, "verdict": ReadVerdict, "judge": JudgeDraft, "sql": Sql,
 }  # fmt: skip
 
@@ -179,7 +179,7 @@ class Studio:
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
-    async def _status(self, wanted: Status) -> Result:
+    async def _status(self, wanted: ReadStatus) -> Result:
         questions = await asyncio.to_thread(open_questions, self.folder)
         (told,) = await self._rows("runs.told")
         (use,) = await self._rows("health.use")
@@ -309,7 +309,7 @@ class Studio:
             left = end - time.monotonic()
             if left <= 0 or not may_come:
                 where = await asyncio.to_thread(self._where, wanted.of)
-                return Result(f"There is no verdict yet. {where}\n{(await self._status(Status())).text}")
+                return Result(f"There is no verdict yet. {where}\n{(await self._status(ReadStatus())).text}")
             self._sessions.ensure()
             await asyncio.sleep(min(left, LOOK_EVERY_S))
 
@@ -370,7 +370,7 @@ class Studio:
 
     # --- the run ----------------------------------------------------------------------------------------------------
 
-    def _open(self) -> list[Question]:
+    def _open(self) -> list[OpenQuestion]:
         return [q for q in open_questions(self.folder) if q.request_id.startswith(f"{self.task}#")]
 
     def _key(self, prefix: str) -> str:
@@ -444,7 +444,7 @@ def best_line(row: Row) -> str:
     return f"The best kernel of {row['task']} is {row['kernel_id'][:12]}, {gain} naive: {sure}."
 
 
-def _only_question(prefix: str, questions: Sequence[Question]) -> Question:
+def _only_question(prefix: str, questions: Sequence[OpenQuestion]) -> OpenQuestion:
     """The one of these open questions whose id begins so. It raises ArgumentError."""
     found = [question for question in questions if question.cache_key.startswith(prefix)]
     if len(found) != 1:
@@ -452,7 +452,7 @@ def _only_question(prefix: str, questions: Sequence[Question]) -> Question:
     return found[0]
 
 
-def _none_free(questions: Sequence[Question]) -> str:
+def _none_free(questions: Sequence[OpenQuestion]) -> str:
     """Words for an agent that there is no question for, with those that it may have taken."""
     taken = ", ".join(question.cache_key[:12] for question in questions if question.is_taken)
     others = f"; of those these are taken, and can be read again by their ids: {taken}" if taken else ""

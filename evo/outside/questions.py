@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from evo.api import Run
-from evo.compare.cells import CONFIG, Standing, begun, folder_of, standing
+from evo.compare.cells import CONFIG, CellState, begun, folder_of, standing
 from evo.compare.config import Cell
 from evo.config import RunConfig
 from evo.inbox import Inbox
@@ -44,7 +44,7 @@ PART = 12
 
 
 @dataclass(frozen=True)
-class Question:
+class OpenQuestion:
     """A question that waits for an answer from outside."""
 
     cache_key: str
@@ -69,20 +69,20 @@ class Question:
         return "\n\n".join([head, *(f"--- {message['role']}\n{message['content']}" for message in self.messages)])
 
 
-def open_questions(folder: Path) -> list[Question]:
+def open_questions(folder: Path) -> list[OpenQuestion]:
     """Return the open questions of the run in `folder`: tasks in turn, the oldest first."""
     told = list(_told_in(Inbox(folder)))
     answered = {item.custom_id for item in told if isinstance(item, Answer)}
     taken = {item.custom_id for item in told if isinstance(item, Taken)}
     rows = [row for row in Run(folder).rows("outside.questions") if row["cache_key"] not in answered]
     return [
-        Question(**row, messages=tuple(json.loads(messages)), is_taken=is_taken or row["cache_key"] in taken)
+        OpenQuestion(**row, messages=tuple(json.loads(messages)), is_taken=is_taken or row["cache_key"] in taken)
         for row in rows
         if (messages := row.pop("messages_json")) and (is_taken := row.pop("is_taken")) is not None
     ]
 
 
-def take(folder: Path, questions: Iterable[Question]) -> None:
+def take(folder: Path, questions: Iterable[OpenQuestion]) -> None:
     """Tell a run that these questions are worked on, so that it withdraws none of them. It raises UserError."""
     if lines := [Taken(question.cache_key).to_line() for question in questions if not question.is_taken]:
         Inbox(folder).put(lines)
@@ -223,7 +223,7 @@ def comparison_in(runs: Path, name: str) -> Path | None:
     return next((place for place in places if (place / CONFIG).exists()), None)
 
 
-def comparison_questions(folder: Path) -> list[Question]:
+def comparison_questions(folder: Path) -> list[OpenQuestion]:
     """Return the open questions of all cells, in an order that tells nothing. It raises UserError."""
     found = [
         replace(question, cache_key=f"{part}{question.cache_key}", role="question", request_id=cell_task(cell))
@@ -286,7 +286,7 @@ def _asking(folder: Path) -> dict[str, Cell]:
     found = {}
     for cell in begun(folder)[1]:
         outside = cell.config.llm and any(map(is_outside, cell.config.llm.models))
-        if outside and standing(folder / cell.name)[0] not in (Standing.NEW, Standing.DONE):
+        if outside and standing(folder / cell.name)[0] not in (CellState.NEW, CellState.DONE):
             found[digest("cell", cell.config.to_json())[:PART]] = cell
     return found
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from evo.api import Run
-from evo.compare.cells import Standing, cell_results, stored
+from evo.compare.cells import CellState, cell_results, stored
 from evo.folders import DATABASE
 from evo.report.amounts import usd
 from evo.report.health import limits, spent, state_of, used
@@ -114,7 +114,7 @@ def _names(names: Iterable[str]) -> str:
 def comparison_card(folder: Path) -> Card:
     """The card of a comparison; its conclusions are for its report. It raises UserError."""
     made, cells = stored(folder).config, cell_results(folder)
-    done = [cell for cell in cells if cell.standing is Standing.DONE]
+    done = [cell for cell in cells if cell.standing is CellState.DONE]
     runs = [Run(place.parent) for place in sorted(folder.glob(f"*/{DATABASE}"))]
     known = [(run.row, json.loads(run.row["host_json"])) for run in runs if run.row]
     (kind, amount), *_ = made.budget.items()

@@ -46,7 +46,7 @@ class Query:
 
 
 @dataclass(frozen=True)
-class Program:
+class Script:
     """Python that works out what no query can, from rows of a query."""
 
     code: str
@@ -100,7 +100,7 @@ class Table:
     columns: Sequence[Column]
     rows: Sequence[Mapping[str, Any]]
     query: Query | None = None
-    program: Program | None = None
+    program: Script | None = None
     folded: bool = False
     """Whether it is shown only when asked for."""
     empty: str = "There is nothing to show."

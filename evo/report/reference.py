@@ -13,8 +13,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from evo.compare.config import Arm as CompareArm
-from evo.compare.config import Comparison
+from evo.compare.config import ArmSettings, Comparison
 from evo.config import STRATEGIES, CellSettings, RunConfig
 from fitness.evaluation import named
 from fitness.judging.library import CallTrial, known
@@ -88,7 +87,7 @@ def run_pages() -> list[Page]:
         ("[llm.prices.MODEL]", Price),
         ("[cell]", CellSettings),
         ("comparison", Comparison),
-        ("[arms.NAME] of a comparison", CompareArm),
+        ("[arms.NAME] of a comparison", ArmSettings),
     ]
     for name, path in STRATEGIES.items():
         if settings := getattr(_named(path), "Settings", None):

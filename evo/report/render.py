@@ -29,8 +29,8 @@ from evo.report.document import (
     Figures,
     Fold,
     Listing,
-    Program,
     Query,
+    Script,
     Section,
     Table,
     Words,
@@ -241,7 +241,7 @@ def _cell(column: Column, text: str) -> str:
     return f"<code>{escaped(short)}</code>" if column.code and short else escaped(short)
 
 
-def _folded(it: Query | Program, label: str) -> str:
+def _folded(it: Query | Script, label: str) -> str:
     text = printable(it.text)
     fence = "`" * max(3, 1 + max((len(found[0]) for found in re.finditer("`+", text)), default=0))
     return f"<details><summary>{label}</summary>\n\n{fence}sh\n{text}\n{fence}\n\n</details>"

@@ -10,14 +10,11 @@ from collections.abc import Iterable
 
 from evo import rows as records
 from evo.budget import RunClock
-from evo.rows import Row
 from evo.search.history import History
 from evo.search.task import TaskState
 from evo.search.verdicts import Verdicts
-from evo.store.reads import rows_of
 from evo.workers.pool import Pool, Undone
 from fitness.evaluation import Level
-from operators.definition.spec import Task
 from operators.errors import OperatorError
 
 MOST_SHARE = 0.3
@@ -39,13 +36,7 @@ class Confirmations:
     and both be lost where the time is enough for one.
     """
 
-    def __init__(
-        self,
-        history: History,
-        verdicts: Verdicts,
-        pool: Pool,
-        clock: RunClock,
-    ) -> None:
+    def __init__(self, history: History, verdicts: Verdicts, pool: Pool, clock: RunClock) -> None:
         self._history = history
         self._states = history.states
         self._verdicts = verdicts
@@ -98,7 +89,7 @@ class Confirmations:
         `place` tells these confirmations from those of other sessions. A leader that fails loses its place, and the
         next one is confirmed: `attempts` of each task at most.
         """
-        leaders = {row["task"]: row for row in self._leaders() if row["level"] != Level.CONFIRMED.value}
+        leaders = {row["task"]: row for row in self._history.leaders() if row["level"] != Level.CONFIRMED.value}
         found = [(state, leaders[str(state.task)]) for state in self._states.values() if str(state.task) in leaders]
         # The naive kernel comes after every other one, even one that is slower than it.
         found.sort(key=lambda each: (each[1]["kernel_id"] == each[0].baseline.id, -each[1]["log_speedup"]))
@@ -136,7 +127,8 @@ class Confirmations:
 
     async def _confirm_leader(self, state: TaskState, place: str) -> bool:
         """Give the leader of a task a confirmation; whether another one leads since then."""
-        if not (leader := self._unconfirmed(state.task)):
+        unconfirmed = (row for row in self._history.leaders(state.task) if row["level"] != Level.CONFIRMED.value)
+        if not (leader := next(unconfirmed, None)):
             return False
         kernel = self._history.parents.find((leader["kernel_id"], ""), baseline=state.baseline).kernel
         if math.isinf(self._clock.limit_s):
@@ -148,14 +140,6 @@ class Confirmations:
         await self._history.commit(rows)
         leader = await self._history.fit(state)
         return leader is not None and leader["level"] != Level.CONFIRMED.value
-
-    def _unconfirmed(self, task: Task) -> Row | None:
-        """The leader of a task, if it is not confirmed."""
-        return next((row for row in self._leaders(task) if row["level"] != Level.CONFIRMED.value), None)
-
-    def _leaders(self, task: Task | None = None) -> list[Row]:
-        """The fastest kernel of every task, or of this one, as it stands now."""
-        return rows_of(self._history.store, "search.leaders", task=str(task) if task else None)
 
 
 def _makespan(jobs_s: Iterable[float], devices: int) -> float:

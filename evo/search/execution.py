@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
 
 from evo import rows as records
 from evo.individual import Individual, is_naive
@@ -18,7 +17,6 @@ from evo.workbench.recorded import Judgings, RecordedBench, ToolCalls
 from evo.workers.jobs import Runs
 from evo.workers.pool import Undone, Waits, never
 from fitness.evaluation import Evaluation, interval95
-from fitness.judging.base import Anchor
 from fitness.words import estimate
 from mutators.asking.dialogue import DRAFTS
 from mutators.asking.manual import manual
@@ -29,16 +27,8 @@ from mutators.llm.settings import is_outside
 from mutators.registry import asks_model, is_quick, needs_bench, propose
 
 
-class Benches(Protocol):
-    """Where a request's dialogue gets its workbench from."""
-
-    def open(self, state: TaskState, request: Request, parent: Parent) -> Bench:
-        """Return the workbench of a request with this principal parent."""
-        ...
-
-
 class RunBenches:
-    """`Benches` of a search, or of its replay."""
+    """Workbenches for the dialogues of a search, or of its replay."""
 
     def __init__(
         self,
@@ -61,16 +51,12 @@ class RunBenches:
         self._judgings = judgings
 
     def open(self, state: TaskState, request: Request, parent: Parent) -> Bench:
-        """See `Benches.open`. Drafts are timed beside the best kernel known, as children are."""
-
-        def anchor() -> Anchor:
-            leader = state.strategy.best
-            return leader.as_anchor() if leader else Anchor(state.baseline, 0.0, 0.0)
-
+        """Return the workbench of a request with this principal parent. Drafts are timed beside the best kernel known,
+        as children are."""
         bench = Workbench(
             state.operator, state.task, start=parent.kernel, manual=lambda: manual(request, state.operator, parent),
             read=self._read,
-            pool=self._pool, anchor=anchor, waits=self._waits,
+            pool=self._pool, anchor=lambda: state.anchor, waits=self._waits,
         )  # fmt: skip
         most = request.params.get("evaluations", 0)
         return RecordedBench(request, bench, self._calls, self._judgings, now=self._now, most_judged=most)
@@ -84,7 +70,7 @@ class Execution:
         history: History,
         verdicts: VerdictSource,
         client: Client | None,
-        benches: Benches,
+        benches: RunBenches,
         *,
         check: bool = True,
     ) -> None:

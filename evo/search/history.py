@@ -163,9 +163,13 @@ class History:
         pairs = map(records.pair_from, rows_of(self.store, "search.pairs", task=task, most=FITTED))
         if found := fitted(state.baseline.id, pairs):
             await self.commit({"fits": [records.fit_row(task, found, at=self.now())]}, moves=False)
-        leader = next(iter(rows_of(self.store, "search.leaders", task=task)), None)
+        leader = next(iter(self.leaders(state.task)), None)
         state.fastest = (leader["stands_at"], leader["kernel_id"]) if leader else None
         return leader
+
+    def leaders(self, task: Task | None = None) -> list[Row]:
+        """Return the row of the fastest kernel of every task, or of this one, as it stands now."""
+        return rows_of(self.store, "search.leaders", task=str(task) if task else None)
 
     def profiled_again(self, row: Row) -> None:
         """Let a stored profile count."""
@@ -286,7 +290,7 @@ class History:
             state.judged = set(state.verdicts)
         for row in rows_of(self.store, "search.generations"):
             self.states[Task.parse(row["task"])].generations[row["kernel_id"]] = row["generation"]
-        for row in rows_of(self.store, "search.leaders", task=None):  # as the end of that session left it
+        for row in self.leaders():  # as the end of that session left it
             self.states[Task.parse(row["task"])].fastest = row["stands_at"], row["kernel_id"]
         for row in rows_of(self.store, "search.confirmed"):
             self.states[Task.parse(row["task"])].confirm(row["kernel_id"], row["took_ms"] / 1e3)

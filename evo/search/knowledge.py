@@ -105,7 +105,8 @@ class Knowledge:
         self._library: Standing = {}
         self._known: Latest[str, Known] = Latest(REMEMBERED)
         """By kernel id."""
-        self._best: Known | None = None
+        self.best: Known | None = None
+        """The kernel that is the fastest for certain."""
         self._fastest: dict[str, Known] = {}
         """By workload."""
         self._tried: Latest[str, tuple[deque[Attempt], deque[Attempt]]] = Latest(REMEMBERED)
@@ -154,7 +155,7 @@ class Knowledge:
         here = sum(place == base for place in self._open.values())
         return replace(
             found,
-            best=self._best,
+            best=self.best,
             tried=tried,
             helped=(*helped, *self._from_siblings(request.source_task), *self._from_earlier(helped=True)),
             fruitless=self.lessons.fruitless(FRUITLESS_SHOWN, (*tried, *helped)),
@@ -186,14 +187,9 @@ class Knowledge:
         return tuple((by_id[name], tuple(wins[name])) for name in order[:WINNERS_SHOWN])
 
     @property
-    def best(self) -> Known | None:
-        """The kernel that is the fastest for certain."""
-        return self._best
-
-    @property
     def over_library(self) -> float | None:
         """Library time / best time, geometric mean over workloads; None where no confirmation has timed the library."""
-        mine = self._best.standing if self._best else {}
+        mine = self.best.standing if self.best else {}
         logs = [mine[name].log - ratio.log for name, ratio in self._library.items() if name in mine]
         return math.exp(sum(logs) / len(logs)) if logs else None
 
@@ -272,8 +268,8 @@ class Knowledge:
         speedup = Ratio(evaluation.log_speedup, evaluation.log_speedup_se)
         known = Known(source, speedup, self.lineage.standing(source[0]))
         self._known.put(source[0], known)
-        if self._best is None or speedup.low > self._best.speedup.low:
-            self._best = known
+        if self.best is None or speedup.low > self.best.speedup.low:
+            self.best = known
         for workload, ratio in known.standing.items():
             fastest = self._fastest.get(workload)
             if fastest is None or ratio.low > fastest.standing[workload].low:

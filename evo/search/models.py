@@ -153,8 +153,6 @@ class Models:
 
 NOT_TAKEN = "not_taken"
 """The event that says which line of the inbox could not be taken, and why."""
-
-
 TAKEN = "question_taken"
 """The event that says which question is worked on."""
 
@@ -162,9 +160,9 @@ TAKEN = "question_taken"
 class _Answered(NamedTuple):
     call: Call
     most_in: int
-    """Tokens that were written down for its question when it was asked..."""
+    """Largest number of tokens of its question, as written down when it was asked."""
     most_tokens: int
-    """...and for all of it."""
+    """The same of question and answer together."""
 
 
 class Arrivals:

@@ -14,12 +14,13 @@ from evo.config import RunConfig
 from evo.individual import new_programs
 from evo.lineage import Latest
 from evo.rows import Journal, Rows
-from evo.search.knowledge import Brief, Knowledge, Notes, Seen
+from evo.search.knowledge import Brief, Knowledge, Notes, Seen, Source
 from evo.store.reads import rows_of
 from evo.strategies.base import Leader, Strategy
 from fitness.evaluation import Evaluation
+from fitness.judging.base import Anchor
 from fitness.profiling.profiles import Profile
-from mutators.base import Call, Earlier, Kind, Message, Parent, Request
+from mutators.base import Earlier, Kind, Parent, Request
 from mutators.briefing import Attempt
 from mutators.prompts.informed import limits, place
 from mutators.registry import asks_model
@@ -31,16 +32,12 @@ if TYPE_CHECKING:
     from evo.workers.pool import Pool
 
 
-Source = tuple[str, str]
-"""A parent as a request was asked for: kernel id, and the evaluation told of it by then; empty where none was."""
-
-
 @dataclass(frozen=True)
 class Bound:
     """Knowledge of the time when a request was asked for, so that its prompt is the same whenever it is answered."""
 
     sources: tuple[Source, ...]
-    """The request's parents, in its order."""
+    """The request's parents, in its order, each with the evaluation told of it by then; empty where none was."""
     notes: Notes = ()
     """Notes on the profiles of its parents, if these were taken."""
     brief: Brief | None = None
@@ -127,7 +124,14 @@ class TaskState:
         return self.fastest[0] if self.fastest else 0.0
 
     @property
+    def anchor(self) -> Anchor:
+        """The fastest kernel that its strategy knows by now, else the naive one: what kernels are timed beside."""
+        leader = self.strategy.best
+        return leader.as_anchor() if leader else Anchor(self.baseline, 0.0, 0.0)
+
+    @property
     def load(self) -> int:
+        """Requests that were told or are under way."""
         return self.told + self.in_flight
 
     def asked(self, requests: Sequence[Request]) -> None:
@@ -321,9 +325,10 @@ class Parents:
         measured = records.measured_of(self._rows, name) if name else {}
         became = records.individual_from({**told, **measured})
         calls = self._rows(records.ANSWERED_CALLS, [request_id])
+        last = records.CALL.item(calls[-1]) if calls else None
         return Earlier(
             became.request, became.kernel, became.evaluation, became.text, became.metrics, became.description,
-            became.failure, _conversation(records.CALL.item(calls[-1])) if calls else (),
+            became.failure, (*last.messages, last.message) if last else (),
         )  # fmt: skip
 
     def _rows(self, sql: str, parameters: list[Any]) -> list[dict[str, Any]]:
@@ -338,11 +343,6 @@ class Parents:
         timings = rows_of(self._store, "search.timings", evaluation=evaluation_id)
         errors = rows_of(self._store, "search.errors", evaluation=evaluation_id)
         return Parent(kernel, records.evaluation_from(verdict, timings=timings, errors=errors))
-
-
-def _conversation(call: Call) -> tuple[Message, ...]:
-    """The messages of a call and its answer."""
-    return (*call.messages, call.message)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from evo import rows as records
 from evo.lineage import Latest
@@ -92,22 +92,16 @@ async def announced(place: dict[str, asyncio.Future[Promised]], key: str) -> Pro
     return None
 
 
-class promise(Generic[Promised]):
-    """Announces a verdict under a key, and takes the announcement back when it never comes."""
-
-    def __init__(self, place: dict[str, asyncio.Future[Promised]], key: str) -> None:
-        self._place = place
-        self._key = key
-
-    def __enter__(self) -> asyncio.Future[Promised]:
-        self._future: asyncio.Future[Promised] = asyncio.get_running_loop().create_future()
-        self._place[self._key] = self._future
-        return self._future
-
-    def __exit__(self, *_: object) -> None:
-        if not self._future.done():
-            del self._place[self._key]
-            self._future.cancel()
+@contextmanager
+def promised(place: dict[str, asyncio.Future[Promised]], key: str) -> Iterator[asyncio.Future[Promised]]:
+    """Announce a verdict under a key, and take the announcement back when it never comes."""
+    future = place[key] = asyncio.get_running_loop().create_future()
+    try:
+        yield future
+    finally:
+        if not future.done():
+            del place[key]
+            future.cancel()
 
 
 CONFIRM_SHARE = 0.1
@@ -235,7 +229,7 @@ class Verdicts:
         """`ancestor` is its place among the task's ancestors, if it is one."""
         if earlier := await announced(known.by_id, kernel.id):
             return (self._reached(_duplicate(kernel, earlier)),)
-        with promise(known.by_id, kernel.id) as by_id:
+        with promised(known.by_id, kernel.id) as by_id:
             built = await self._retried(Build(state.task, kernel))
             if isinstance(built, Evaluation):
                 by_id.set_result(built)
@@ -244,7 +238,7 @@ class Verdicts:
                 inherited = _duplicate(kernel, earlier)
                 by_id.set_result(inherited)
                 return (self._reached(inherited),)
-            with promise(known.by_code, built.code_digest) as by_code:
+            with promised(known.by_code, built.code_digest) as by_code:
                 levels = await self._judge(state, request, kernel, built, ancestor)
                 if counts := verdict_of(request, levels):  # else the next request has the program measured anew
                     bare = counts.bare()
@@ -303,8 +297,7 @@ class Verdicts:
     ) -> tuple[Reached, ...]:
         """The levels that a kernel that compiled deserves, against the rival that its strategy names."""
         rival = Rival() if ancestor else state.strategy.rival(request, built.cell)
-        leader = state.strategy.best
-        anchor = rival.anchor or (leader.as_anchor() if leader else Anchor(state.baseline, 0.0, 0.0))
+        anchor = rival.anchor or state.anchor
         first, *more = await self._levels(state, kernel, anchor, race=rival.race, ancestor=ancestor)
         stage_ms = {"build": built.build_ms, **first.evaluation.stage_ms}
         return (Reached(replace(first.evaluation, stage_ms=stage_ms), first.at), *more)
@@ -321,7 +314,7 @@ class Verdicts:
         task = state.task
         results: tuple[Evaluation, ...] = ()
         reached: list[Reached] = []
-        while level := next_level(results, race=race, best=_lead(state)):
+        while level := next_level(results, race=race, best=state.anchor.log_speedup):
             if level is Level.CONFIRMED and (ancestor or not self._may_confirm(state)):
                 break
             if level is Level.FULL and ancestor and not await ancestor.wins(results[-1].log_speedup or 0.0):
@@ -397,12 +390,6 @@ class Verdicts:
             await self._commit(records.event_rows("worker_lost", {"error": str(error)}, at=self._now(), task=job.task))
 
         return await tried(self._pool, job, lost, self._waits)
-
-
-def _lead(state: TaskState) -> float:
-    """The log speedup of the leader of now: while one level is examined another one may come."""
-    leader = state.strategy.best
-    return leader.log_speedup if leader else 0.0
 
 
 def _duplicate(kernel: Kernel, verdict: Evaluation) -> Evaluation:

@@ -125,17 +125,13 @@ class AgentAlone(LoopStrategy[AgentAloneSettings]):
     def __init__(self, context: StrategyContext, settings: Mapping[str, Any]) -> None:
         """It raises UserError without a model that may call tools."""
         super().__init__(context, settings)
+        self.width = self.settings.width
         needs_models(context, "agent")
         self._models = [model for model in context.models if not is_outside(model)]
         if not self._models:
             raise UserError(
                 "the strategy agent needs a model that calls tools, which answers from outside cannot; see `evo mcp`"
             )
-
-    @property
-    def width(self) -> int | None:
-        """See `LoopStrategy.width`."""
-        return self.settings.width
 
     def recipe(self, number: int, start: Individual) -> Recipe | None:
         """Return one line of versions."""

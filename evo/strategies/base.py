@@ -25,11 +25,6 @@ ANCESTOR = Kind.ANCESTOR.value
 """The mutator name of requests for a kernel file of the operator's own folder; `params["name"]` says which."""
 
 
-def request_rng(seed: int, task: Task, number: int) -> Random:
-    """Return the only randomness that a strategy may use for one request."""
-    return Random(digest("request", seed, str(task), number))
-
-
 @dataclass(frozen=True)
 class StrategyContext:
     """Facts that a run gives to the strategy of one of its tasks."""
@@ -56,8 +51,8 @@ class StrategyContext:
     """Part of profiles that models are shown: a name of `fitness.profiling.metric_sets.PROVIDERS`."""
 
     def rng(self, number: int) -> Random:
-        """Return the randomness of one request."""
-        return request_rng(self.seed, self.task, number)
+        """Return the only randomness that a strategy may use for one request."""
+        return Random(digest("request", self.seed, str(self.task), number))
 
     @property
     def naive(self) -> Kernel:

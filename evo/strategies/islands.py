@@ -293,11 +293,11 @@ class Islands(Chooser):
         if self._ancestors.naive is None:
             return None
         rng = self.context.rng(number)
-        if self._ports.as_it_stands():
+        if self._ports.source():
             return self._port(number, Arm("carry"), rng)
         if idea := self._ideas.next():
             return self._request(number, Arm("tune"), (idea.answer,), rng, {})
-        if self._repairs.any_untried:
+        if self._repairs.oldest(untried=True):
             models = filter(self._may_question, filter(self._outages.askable, self.context.models))
             arms = [Arm("repair", model) for model in models]
             return self._repair(number, self.bandit.choose(arms, rng), rng, untried=True) if arms else None
@@ -371,6 +371,7 @@ class Islands(Chooser):
     def _repair(self, number: int, arm: Arm, rng: Random, *, untried: bool = False) -> Request:
         """For the failing child that has waited longest."""
         failure = self._repairs.oldest(untried=untried)
+        assert failure
         return self._request(number, arm, (failure.parent,), rng, {}, failing=(failure.kernel.id,))
 
     def _port(self, number: int, arm: Arm, rng: Random) -> Request:
@@ -489,14 +490,9 @@ class Repairs:
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    @property
-    def any_untried(self) -> bool:
-        """Whether one waits whose repair was not tried yet."""
-        return any(failure.tries == 0 for failure in self._waiting)
-
-    def oldest(self, *, untried: bool) -> Failure:
-        """Return the one that has waited longest, of all or of those whose repair was not tried yet."""
-        return next(f for f in self._waiting if not (untried and f.tries))
+    def oldest(self, *, untried: bool) -> Failure | None:
+        """Return what has waited longest, of all or of what was not tried to be mended yet; None: there is none."""
+        return next((f for f in self._waiting if not (untried and f.tries)), None)
 
     def take(self, kernel_id: str) -> Failure | None:
         """Take out the failure that is this kernel, the one that has waited longest; None where there is none."""
@@ -569,22 +565,15 @@ class Ports:
             if before:
                 self._taken[way] = before
 
-    def as_it_stands(self) -> Leader | None:
-        """Return the leader that is to be tried without a model."""
-        return self._best(AS_IT_STANDS)
-
-    def source(self, model: str) -> Leader | None:
-        """Return the leader whose design a model is to carry over."""
-        return self._best(model)
-
     def asked(self, number: int, leader: Leader, model: str = AS_IT_STANDS) -> None:
         """Take note that a leader is carried over by the request of this number."""
         way = leader.task, model
         self._open[number] = way, self._taken.get(way)
         self._taken[way] = leader
 
-    def _best(self, model: str) -> Leader | None:
-        """The leader that is furthest ahead, of those whose way is to be taken."""
+    def source(self, model: str = AS_IT_STANDS) -> Leader | None:
+        """Return the leader that is to be tried without a model, or whose design this model is to carry over: of those
+        whose way is to be taken, the one that is furthest ahead."""
         if not self.times or self.own is None:
             return None
         found = [leader for leader in self.others.values() if self._promises(leader, self.own, model)]

@@ -161,6 +161,8 @@ class LoopStrategy(PlainStrategy[SettingsT]):
 
     independent = True
     """Prompts of one loop tell nothing of others, but what its own templates and contexts say."""
+    width: int | None = None
+    """The most recipes under way; None: as many as the driver has room for."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -170,11 +172,6 @@ class LoopStrategy(PlainStrategy[SettingsT]):
         """Loops whose next step was not asked for yet."""
         self._open: dict[int, _Loop] = {}
         """By the number of the request, loops that wait for its outcome."""
-
-    @property
-    def width(self) -> int | None:
-        """The most recipes under way; None: as many as the driver has room for."""
-        return None
 
     @abstractmethod
     def recipe(self, number: int, start: Individual) -> Recipe | None:

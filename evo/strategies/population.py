@@ -128,15 +128,11 @@ class Population:
         """Per island, individuals since its best became better, or since its restart."""
         self.migrations: list[Migration] = []
         """Migrations that no request has told of yet."""
-        self._best: Elite | None = None
+        self.best: Elite | None = None
+        """The fastest kernel of all islands."""
         self._trials: Latest[str, dict[tuple[tuple[str, int], ...], Trial]] = Latest(SOURCES_REMEMBERED)
         """By source file and setting."""
         self._added = 0
-
-    @property
-    def best(self) -> Elite | None:
-        """The fastest kernel of all islands."""
-        return self._best
 
     def add(self, individual: Individual, island: int, axis: Cell = ()) -> AddStatus:
         """Offer an individual to an island's archive, which rejects duplicates and failures; all of them are trials.
@@ -167,7 +163,7 @@ class Population:
 
     def find(self, kernel_id: str) -> Elite | None:
         """Return the elite that is this kernel; None where it is none, or none any more."""
-        best = (self._best,) if self._best else ()
+        best = (self.best,) if self.best else ()
         everyone = (elite for elites in (best, *(each.ranked() for each in self.islands)) for elite in elites)
         return next((elite for elite in everyone if elite.kernel.id == kernel_id), None)
 
@@ -176,7 +172,7 @@ class Population:
 
         An island without any gives the fastest kernel of all.
         """
-        pool = list(self.islands[island].ranked()) or ([self._best] if self._best else [])
+        pool = list(self.islands[island].ranked()) or ([self.best] if self.best else [])
         return _by_rank(pool, rng, pressure=pressure)
 
     def near_best(self, island: int, rng: Random) -> Iterator[Elite]:
@@ -184,13 +180,13 @@ class Population:
 
         The fast ones come first more likely, as in `draw`. There is one as soon as there is any elite.
         """
-        least = (self._best.stands_at if self._best else 0.0) + math.log(NEAR)
+        least = (self.best.stands_at if self.best else 0.0) + math.log(NEAR)
         for places in (self.islands[island : island + 1], self.islands):
             near = {elite.kernel.id: elite for place in places for elite in place.ranked() if elite.stands_at >= least}
             if near:
                 pool = sorted(near.values(), key=lambda elite: (-elite.stands_at, elite.cell))
                 return _by_rank(pool, rng, pressure=2.0)
-        return _by_rank([self._best] if self._best else [], rng, pressure=2.0)
+        return _by_rank([self.best] if self.best else [], rng, pressure=2.0)
 
     def _remember(self, individual: Individual) -> None:
         """Take an individual for a trial of its source file's tunables; duplicates too, or they would be tried again.
@@ -225,8 +221,8 @@ class Population:
         status = archive.add(elite, comparison_se=comparison_se)
         if status and (leader is None or elite.stands_at > leader.stands_at + MARGIN):
             self.quiet[island] = 0
-        if status and (self._best is None or elite.stands_at > self._best.stands_at):
-            self._best = elite
+        if status and (self.best is None or elite.stands_at > self.best.stands_at):
+            self.best = elite
         return status
 
     def _migrate(self) -> None:

@@ -57,17 +57,13 @@ class PublishedLoop(LoopStrategy[CastSettingsT]):
     def __init__(self, context: StrategyContext, settings: Mapping[str, Any]) -> None:
         """It raises UserError where no model is there to play the roles."""
         super().__init__(context, settings)
+        self.width = self.settings.width
         needs_models(context, self.name)
         for role, model in self.settings.roles.items():
             if role not in self.roles:
                 raise UserError(unknown("role", role, self.roles))
             if model not in context.models:
                 raise UserError(f"settings.roles: {role} is to be {model}, which is none of the run's models (--llm)")
-
-    @property
-    def width(self) -> int | None:
-        """See `LoopStrategy.width`."""
-        return self.settings.width
 
     def recipe(self, number: int, start: Individual) -> Recipe | None:
         """Return one loop."""

@@ -39,12 +39,8 @@ class Refinement(LoopStrategy[RefineSettings]):
     def __init__(self, context: StrategyContext, settings: Mapping[str, Any]) -> None:
         """It raises UserError without a model."""
         super().__init__(context, settings)
+        self.width = self.settings.width
         needs_models(context, "refine")
-
-    @property
-    def width(self) -> int | None:
-        """See `LoopStrategy.width`."""
-        return self.settings.width
 
     def recipe(self, number: int, start: Individual) -> Recipe | None:
         """Return one conversation."""

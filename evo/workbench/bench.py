@@ -14,7 +14,6 @@ from typing import Any, cast
 from evo import rows as records
 from evo.rows import Row
 from evo.workbench import tools
-from evo.workbench import tools as given
 from evo.workbench.tools import ARGUMENTS, ArgumentError, parsed, tool
 from evo.workers.jobs import Build, Emulate, Found, Job, Runs, Screen, SpotCheck, TakeProfile
 from evo.workers.pool import Undone, Waits, WorkerLost, never, tried
@@ -46,17 +45,14 @@ class Workbench:
         start: Kernel,
         manual: Callable[[], str],
         read: Read,
+        anchor: Callable[[], Anchor],
         pool: Runs | None = None,
-        anchor: Callable[[], Anchor] | None = None,
-        judgings: Callable[[], int] = lambda: 1,
-        submits: bool = True,
         waits: Waits = never,
     ) -> None:
         """`start` is the kernel that the writer was given, and `manual` makes the text of `mutators.asking.manual`.
 
-        Without a `pool` there are only tools that read. `anchor` names what drafts are timed beside, by default the
-        naive kernel; `judgings` says how many more may be judged. What becomes of a draft that is handed in, a `Result`
-        with its `change`, is for the owner; without `submits` there is no such tool. For `waits` see
+        `anchor` names what drafts are timed beside. Without a `pool` there are only tools that read, and `submit`: what
+        becomes of a draft that is handed in, a `Result` with its `change`, is for the owner. For `waits` see
         `evo.workers.pool.tried`.
         """
         self.operator = operator
@@ -67,14 +63,13 @@ class Workbench:
         self._read = read
         self._pool = pool
         self._baseline = Kernel(operator.name, task.target, operator.naive(task.target))
-        self._anchor = anchor or (lambda: Anchor(self._baseline, 0.0, 0.0))
-        self._judgings = judgings
+        self._anchor = anchor
         self._drafts: dict[str, Kernel] = {}
         self._bases: dict[str, tuple[str, ...]] = {}
         """By id of a draft, the kernels that are no drafts which it was made from, the latest first."""
         self._timed: dict[str, Evaluation] = {}
         """By kernel id, what it was judged to be here."""
-        names = (*READING, *(WORKING if pool else ()), *(("submit",) if submits else ()))
+        names = (*READING, *(WORKING if pool else ()), "submit")
         self.tools: tuple[Tool, ...] = tuple(tool(name) for name in ARGUMENTS if name in names)
 
     async def use(self, name: str, arguments: str | Mapping[str, Any]) -> Result:
@@ -82,15 +77,15 @@ class Workbench:
         if name not in {each.name for each in self.tools}:
             return Result(unknown("tool", name, {each.name for each in self.tools}), failed=True)
         try:
-            result = await getattr(self, f"_{name}")(parsed(name, arguments))
+            made = cast(Result, await getattr(self, f"_{name}")(parsed(name, arguments)))
         except (ArgumentError, AnswerError) as error:
-            return Result(tools.bounded(str(error)), failed=True)
+            made = Result(str(error), failed=True)
         except DiskError:
             raise
         except UserError as error:  # of an operator, say, whose reference fails
-            return Result(tools.bounded(f"{name} is not possible: {error}"), failed=True)
-        made = cast(Result, result)
-        return replace(made, bases=self.bases(made.kernel)) if made.kernel else made
+            made = Result(f"{name} is not possible: {error}", failed=True)
+        bases = self.bases(made.kernel) if made.kernel else ()
+        return replace(made, text=tools.bounded(made.text), bases=bases)
 
     async def check(self, kernel: Kernel) -> Result:
         """Return what the tool `check` says of a kernel that need not be a draft yet."""
@@ -115,23 +110,23 @@ class Workbench:
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
-    async def _read_kernel(self, wanted: given.ReadKernel) -> Result:
+    async def _read_kernel(self, wanted: tools.ReadKernel) -> Result:
         kernel = await self._found(wanted.kernel)
         evaluation = await self._evaluation(kernel)
         told = tools.verdict(evaluation) if evaluation else "It was not judged yet."
-        return Result(tools.bounded(f"Kernel {tools.name_of(kernel)}:\n{tools.file_of(kernel)}\n{told}"))
+        return Result(f"Kernel {tools.name_of(kernel)}:\n{tools.file_of(kernel)}\n{told}")
 
-    async def _lineage(self, wanted: given.ReadLineage) -> Result:
+    async def _lineage(self, wanted: tools.ReadLineage) -> Result:
         if not wanted.kernel:
             rows = await self._rows("bench.fastest", task=str(self.task), most=wanted.limit)
-            return Result(tools.bounded(f"The fastest kernels, the best one first:\n{tools.table(rows)}"))
+            return Result(f"The fastest kernels, the best one first:\n{tools.table(rows)}")
         kernel = await self._found(wanted.kernel)
         stored = self.bases(kernel)[0] if self.bases(kernel) else kernel.id
         rows = await self._rows("kernels.ancestors", task=str(self.task), kernel=stored)
         told = tools.table(rows[-wanted.limit :])
-        return Result(tools.bounded(f"How {tools.name_of(kernel)} came to be, the oldest first:\n{told}"))
+        return Result(f"How {tools.name_of(kernel)} came to be, the oldest first:\n{told}")
 
-    async def _lessons(self, wanted: given.Lessons) -> Result:
+    async def _lessons(self, wanted: tools.ReadLessons) -> Result:
         asked = {"task": str(self.task), "most": wanted.limit}
         parts = {
             "What gained most": await self._rows("bench.gains", sign=-1, **asked),
@@ -139,22 +134,22 @@ class Workbench:
             "What failed": await self._rows("bench.failures", **asked),
         }
         told = (f"{title}:\n{tools.table(rows)}" for title, rows in parts.items())
-        return Result(tools.bounded("\n\n".join(told)))
+        return Result("\n\n".join(told))
 
-    async def _operator(self, wanted: given.ReadOperator) -> Result:
-        return Result(tools.bounded(self._manual().partition(DOCS)[0].strip()))
+    async def _operator(self, wanted: tools.ReadOperator) -> Result:
+        return Result(self._manual().partition(DOCS)[0].strip())
 
-    async def _docs(self, wanted: given.Docs) -> Result:
+    async def _docs(self, wanted: tools.Docs) -> Result:
         _, title, text = self._manual().partition(DOCS)
-        return Result(tools.bounded(f"{title}{text}".strip()))
+        return Result(f"{title}{text}".strip())
 
-    async def _diff(self, wanted: given.Diff) -> Result:
+    async def _diff(self, wanted: tools.Diff) -> Result:
         old, new = [await self._found(name) for name in (wanted.old, wanted.new)]
-        return Result(tools.bounded(tools.differences(old, new)))
+        return Result(tools.differences(old, new))
 
     # --- work -------------------------------------------------------------------------------------------------------
 
-    async def _build(self, wanted: given.BuildDraft) -> Result:
+    async def _build(self, wanted: tools.BuildDraft) -> Result:
         if bool(wanted.source.strip()) == bool(wanted.edits.strip()):
             raise ArgumentError("give either `source` (the whole file) or `edits` (of the file of `base`)")
         base = await self._found(wanted.base)
@@ -168,10 +163,9 @@ class Workbench:
         found = await self._done(Build(self.task, kernel))
         failed = isinstance(found, Evaluation)
         seconds = 1e-3 * (found.stage_ms.get("build", 0.0) if isinstance(found, Evaluation) else found.build_ms)
-        text = tools.bounded(tools.built(kernel, found))
-        return Result(text, failed=failed, kernel=kernel, seconds=seconds)
+        return Result(tools.built(kernel, found), failed=failed, kernel=kernel, seconds=seconds)
 
-    async def _check(self, wanted: given.Check) -> Result:
+    async def _check(self, wanted: tools.Check) -> Result:
         """It compiles first: what does not is not worth a look."""
         kernel = await self._found(wanted.kernel)
         built = await self._built(kernel)
@@ -182,14 +176,12 @@ class Workbench:
             looks.append(await self._done(SpotCheck(self.task, kernel)))
         seconds = built.seconds + sum(look.seconds for look in looks)
         last = looks[-1]
-        text = tools.bounded(tools.checked(kernel, last, emulated=len(looks) == 1))
+        text = tools.checked(kernel, last, emulated=len(looks) == 1)
         unsaid = {"not_emulated": looks[0].lack} if looks[0].lack else {}
         return Result(text, failed=last.rejection is not None, kernel=kernel, seconds=seconds, unsaid=unsaid)
 
-    async def _judge(self, wanted: given.Judge) -> Result:
+    async def _judge(self, wanted: tools.Judge) -> Result:
         kernel = await self._found(wanted.kernel)
-        if self._judgings() <= 0:
-            raise ArgumentError("no evaluation is left to judge it: submit it, or what is better")
         built = await self._built(kernel)
         if built.failed:
             return built
@@ -198,11 +190,11 @@ class Workbench:
         seconds = built.seconds + 1e-3 * sum(found.stage_ms.get(stage, 0.0) for stage in records.STAGES)
         text = f"Draft {tools.name_of(kernel)}: {tools.verdict(found, workloads=wanted.workloads)}"
         return Result(
-            tools.bounded(text), failed=not found.correct, kernel=kernel, evaluation=found, evaluations=1,
+            text, failed=not found.correct, kernel=kernel, evaluation=found, evaluations=1,
             seconds=seconds,
         )  # fmt: skip
 
-    async def _profile(self, wanted: given.ProfileKernel) -> Result:
+    async def _profile(self, wanted: tools.ProfileKernel) -> Result:
         kernel = await self._found(wanted.kernel)
         timed = await self._evaluation(kernel)
         if timed is None or not timed.correct or not timed.timings:
@@ -210,9 +202,9 @@ class Workbench:
         began = asyncio.get_running_loop().time()
         found = await self._done(TakeProfile(self.task, kernel, timed.timings))
         seconds = asyncio.get_running_loop().time() - began
-        return Result(tools.bounded(tools.profiled(found)), kernel=kernel, seconds=seconds)
+        return Result(tools.profiled(found), kernel=kernel, seconds=seconds)
 
-    async def _submit(self, wanted: given.Submit) -> Result:
+    async def _submit(self, wanted: tools.Submit) -> Result:
         kernel = await self._found(wanted.kernel)
         if kernel.id not in self._drafts:
             raise ArgumentError("only a draft of your own can be submitted: build one")
@@ -243,7 +235,7 @@ class Workbench:
         if name == "best":
             return self._anchor().kernel
         if len(name) < LEAST_DIGITS or not name.isalnum():
-            raise ArgumentError(f"`{name[:80]}` names no kernel: use {given.NAMES}, at least {LEAST_DIGITS}")
+            raise ArgumentError(f"`{name[:80]}` names no kernel: use {tools.NAMES}, at least {LEAST_DIGITS}")
         mine = {self._start.id: self._start, self._baseline.id: self._baseline} | self._drafts
         known = [kernel for kernel_id, kernel in mine.items() if kernel_id.startswith(name)]
         if not known:

@@ -55,7 +55,7 @@ class ReadLineage(Arguments):
     limit: Annotated[int, Field(ge=1, le=50)] = 12
 
 
-class Lessons(Arguments):
+class ReadLessons(Arguments):
     """Read what this search has taught: the changes that gained most, those that lost, and the commonest failures."""
 
     limit: Annotated[int, Field(ge=1, le=30)] = 8
@@ -132,7 +132,7 @@ class Submit(Arguments):
 
 
 ARGUMENTS: Mapping[str, type[Arguments]] = {
-    "read_kernel": ReadKernel, "lineage": ReadLineage, "lessons": Lessons, "operator": ReadOperator, "docs": Docs,
+    "read_kernel": ReadKernel, "lineage": ReadLineage, "lessons": ReadLessons, "operator": ReadOperator, "docs": Docs,
     "build": BuildDraft, "check": Check, "judge": Judge, "profile": ProfileKernel, "diff": Diff, "submit": Submit,
 }  # fmt: skip
 """By the name of the tool."""

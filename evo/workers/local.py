@@ -66,7 +66,9 @@ class _LocalWorker:
             return await loop.run_in_executor(self._thread, lambda: self._starting.result().ask(message))
         except (EOFError, OSError, MemoryError) as error:
             said = f": {error}" if str(error) else ""
-            raise WorkerLost(f"an evaluation worker ended during {message[0]} of {message[1]}{said}") from error
+            raise WorkerLost(
+                f"an evaluation worker ended during {message.job or 'a look at its device'}{said}"
+            ) from error
 
     def signal(self) -> None:
         """It is told to end at once; its end is not waited for yet."""

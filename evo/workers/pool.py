@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from evo.workers.dispatch import Homes, Key, WaitingJobs
 from evo.workers.jobs import Found, Job, Runs
-from evo.workers.worker import SPENT, Answer, Message, RunContext, WorkerSpec
-from operators.errors import DeviceError, DiskError, MachineError, OperatorError, UserError
+from evo.workers.worker import RAISED, SPENT, Answer, Message, RunContext, WorkerSpec
+from operators.errors import DiskError, MachineError
 
 Waits = Callable[[str, float], bool]
 """Whether to go on to wait for a disk that has been full for so long, given a reason and seconds."""
@@ -123,14 +123,7 @@ def value_of(answer: Answer) -> Any:
     kind, value = answer
     if kind == "done":
         return value
-    raise RAISED[kind](value)
-
-
-RAISED: Mapping[str, type[Exception]] = {
-    "operator": OperatorError, "disk": DiskError, "machine": MachineError, "device": DeviceError, "user": UserError,
-    "broken": EngineError,
-}  # fmt: skip
-"""Exception for an answer that is none, by its kind."""
+    raise RAISED.get(kind, EngineError)(value)
 
 
 def never(reason: str, waited_s: float) -> bool:

@@ -9,7 +9,7 @@ import signal
 import sys
 import traceback
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
@@ -23,7 +23,7 @@ from fitness.judging.base import Builder, Fitness
 from fitness.targets import builder, check_device, fitness, prepare
 from operators.catalog import load
 from operators.definition.spec import Task
-from operators.errors import DeviceError, DiskError, OperatorError, UserError, machine_error
+from operators.errors import DeviceError, DiskError, MachineError, OperatorError, UserError, machine_error
 
 PR_SET_PDEATHSIG = 1
 MAX_RUNS = 4
@@ -31,9 +31,11 @@ MAX_RUNS = 4
 MAX_FILES = 1 << 16
 BUILDERS_PER_GPU = 3
 Answer = tuple[str, Any]
-"""Outcome of a call in another process: (`done`, value), (`user`, text of a UserError), (`operator`, text of an
-OperatorError), (`device`, text of a DeviceError), (`disk`, text of a DiskError), (`machine`, text of any other
-MachineError) or (`broken`, traceback)."""
+"""Outcome of a call in another process: (`done`, value), (a kind of RAISED, text), or (`broken`, traceback)."""
+RAISED: Mapping[str, type[Exception]] = {
+    "device": DeviceError, "disk": DiskError, "machine": MachineError, "operator": OperatorError, "user": UserError,
+}  # fmt: skip
+"""By the kind of an answer that is none, the exception that it stands for; the first that fits."""
 SPENT = frozenset({"device", "machine"})
 """Answers after which a process had better be replaced: what it holds may be what failed."""
 
@@ -69,12 +71,9 @@ def answered(call: Callable[[], Any]) -> Answer:
     try:
         return "done", call()
     except Exception as error:  # noqa: BLE001 the border of the process: the driver reports it, with where it happened
-        if found := machine_error(error):
-            kind = "device" if isinstance(found, DeviceError) else "disk" if isinstance(found, DiskError) else "machine"
-            return kind, str(found)
-        if isinstance(error, OperatorError):
-            return "operator", str(error)
-        return ("user", str(error)) if isinstance(error, UserError) else ("broken", traceback.format_exc())
+        found = machine_error(error) or error
+        kind = next((kind for kind, raised in RAISED.items() if isinstance(found, raised)), "broken")
+        return kind, traceback.format_exc() if kind == "broken" else str(found)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 from evo.config import RunConfig
 from evo.inbox import Inbox
-from evo.outside.questions import Desk, Question, Told, open_questions
+from evo.outside.questions import Desk, OpenQuestion, Told, open_questions
 from tests.evo import model_runs
 
 MODEL = "outside/ann"
@@ -31,7 +31,7 @@ def session(folder: Path, made: RunConfig, **options: Any) -> str:
     return asyncio.run(model_runs.session(folder, made, **options))
 
 
-def answer(question: Question) -> str:
+def answer(question: OpenQuestion) -> str:
     """A line in the form of OpenAI's batches: what a scripted model says to the same messages."""
     said = model_runs.script({"messages": list(question.messages)}, 0)
     choice = {"index": 0, "message": {"role": "assistant", "content": said.text}, "finish_reason": said.finish}

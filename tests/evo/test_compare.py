@@ -18,7 +18,7 @@ import pytest
 
 from evo import rows
 from evo.cli.commands import main
-from evo.compare.cells import CellResult, Standing, cell_results, curves_table, results_table, standing, stored
+from evo.compare.cells import CellResult, CellState, cell_results, curves_table, results_table, standing, stored
 from evo.compare.config import Cell, Comparison, read_comparison
 from evo.compare.leaks import hermetic
 from evo.compare.record import faults, lines
@@ -120,9 +120,9 @@ def test_interruptions_at_ten_points_change_nothing_but_time(
             return under_way + sum(_told(interrupted, cell) for cell in now.ended if cell not in now.searches) >= point
 
         _, now, _ = run(tmp_path, made, stop_when=stop_when)
-        assert any(standing is not Standing.DONE for standing, _ in now.ended.values())
+        assert any(standing is not CellState.DONE for standing, _ in now.ended.values())
     _, now, _ = run(tmp_path, made)
-    assert {standing for standing, _ in now.ended.values()} == {Standing.DONE}
+    assert {standing for standing, _ in now.ended.values()} == {CellState.DONE}
     for cell in running.cells:
         expected, found = content(folder / cell.name), content(interrupted / cell.name)
         for table in TIMED:
@@ -171,7 +171,7 @@ def test_profiles_are_taken_and_charged_where_a_recipe_has_them(
 
 
 def test_every_cell_has_the_same_budget_counted_the_same_way(results: dict[str, CellResult]) -> None:
-    assert {name: result.standing for name, result in results.items()} == dict.fromkeys(results, Standing.DONE)
+    assert {name: result.standing for name, result in results.items()} == dict.fromkeys(results, CellState.DONE)
     for name, result in results.items():
         assert result.used.evaluations == 8, name
         assert result.reason == "evaluations 8 of 8"
@@ -255,7 +255,7 @@ def test_no_arm_pays_for_lost_answers_and_they_are_shown(tmp_path: Path) -> None
         made = comparison(server.url, arms={"refine": {"settings": {"turns": 100}}}, budget={"tokens": limit})
         folder, _, _ = run(tmp_path, made)
     (result,) = cell_results(folder)
-    assert result.standing is Standing.DONE and "tokens are spent" in result.reason
+    assert result.standing is CellState.DONE and "tokens are spent" in result.reason
     assert result.used.lost_tokens > limit
     assert 0.95 < result.spent == result.used.tokens / limit < 1.1
 
@@ -566,11 +566,11 @@ def test_cells_wait_for_answers_from_outside_and_go_on_with_them(tmp_path: Path)
     )  # fmt: skip
     folder, running, _ = run(tmp_path, made)
     cells = {cell.arm: cell for cell in running.cells}
-    assert running.ended[cells["random"]][0] is Standing.DONE
+    assert running.ended[cells["random"]][0] is CellState.DONE
     for _ in range(20):
-        if running.ended[cells["refine"]][0] is Standing.DONE:
+        if running.ended[cells["refine"]][0] is CellState.DONE:
             break
-        assert running.ended[cells["refine"]][0] is Standing.WAITING
+        assert running.ended[cells["refine"]][0] is CellState.WAITING
         (question,) = comparison_questions(folder)  # the others are asked with its answer
         assert "refine" not in json.dumps(question.to_batch({})) + question.to_text().partition("---")[0]
         desk = ComparisonDesk(folder, "ann")
@@ -583,7 +583,7 @@ def test_cells_wait_for_answers_from_outside_and_go_on_with_them(tmp_path: Path)
         assert confirmed.to_pylist() == [{"n": 0}], "its winner is confirmed when it is over, not in every pause"
         _, running, _ = run(tmp_path, made)
     (refine,) = (result for result in cell_results(folder) if result.arm == "refine")
-    assert refine.standing is Standing.DONE and refine.used.evaluations == 3
+    assert refine.standing is CellState.DONE and refine.used.evaluations == 3
     assert refine.winner and refine.winner.level == "confirmed"
 
 
@@ -594,7 +594,7 @@ def test_what_is_wrong_with_one_cell_ends_all_in_good_order(tmp_path: Path) -> N
     made = comparison(arms=arms)
     folder, cells = prepare(made, tmp_path)
     run(tmp_path, made, stop_when=lambda now: len(now.ended) >= 1)
-    (cell, *_) = (each for each in cells if standing(folder / each.name)[0] is Standing.DONE)
+    (cell, *_) = (each for each in cells if standing(folder / each.name)[0] is CellState.DONE)
     other = next(each for each in cells if each != cell)
     shutil.rmtree(folder / other.name, ignore_errors=True)
     shutil.copytree(folder / cell.name, folder / other.name)

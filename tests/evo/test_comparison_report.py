@@ -23,7 +23,7 @@ import pytest
 
 from evo.charts.drawing import SERIES
 from evo.charts.drawing import style as style_sheet
-from evo.compare.cells import Standing, stored
+from evo.compare.cells import CellState, stored
 from evo.compare.conclusions import conclusions
 from evo.compare.config import read_comparison
 from evo.compare.inference import ArmVerdict
@@ -31,7 +31,7 @@ from evo.compare.judgement import FOLDER, judge_on, judged_cells
 from evo.compare.leaks import Leak
 from evo.compare.running import prepare
 from evo.folders import find_runs
-from evo.report.comparison.data import Material, material
+from evo.report.comparison.data import ComparisonMaterial, material
 from evo.report.comparison.report import write, write_report
 from evo.report.comparison.sections import document
 from evo.report.comparison.words import notices, verdict
@@ -64,7 +64,7 @@ class Reported:
     out: Path
     page: Page
     text: str
-    seen: Material
+    seen: ComparisonMaterial
 
 
 def hostile(request: Mapping[str, Any], number: int) -> Reply:
@@ -290,7 +290,7 @@ def test_a_comparison_that_says_little_says_so(reported: Reported) -> None:
     (_, summary) = seen.found.summaries
     nothing = replace(seen.found, summaries=[replace(summary, with_winner=0.0)])
     assert first(found=nothing).startswith("No winner of random passed the judgement")
-    failed = [replace(cell, result=replace(cell.result, standing=Standing.FAILED)) for cell in seen.cells[:1]]
+    failed = [replace(cell, result=replace(cell.result, standing=CellState.FAILED)) for cell in seen.cells[:1]]
     assert "1 cells could not be searched" in first(cells=[*failed, *seen.cells[1:]])
 
 

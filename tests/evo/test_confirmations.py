@@ -46,7 +46,7 @@ class Bench:
         self.clock = RunClock(lambda: self.now_s, limit_s=self.limit_s)
         self.states = {state.task: state for state in map(self._state, self.gains)}
         world: Any = self
-        self.store = self.parents = world
+        self.parents = world
         self.confirmations = Confirmations(world, world, world, self.clock)
         self._levels = dict.fromkeys(self.gains, Level.FULL.value)
 
@@ -60,9 +60,9 @@ class Bench:
         self.kernels = {**getattr(self, "kernels", {}), kernel.id: kernel}
         return state
 
-    def rows(self, sql: str, parameters: dict[str, str | None]) -> Any:
+    def leaders(self, task: Task | None = None) -> list[dict[str, Any]]:
         """The view `best`."""
-        found = [
+        return [
             {
                 "task": str(state.task),
                 "kernel_id": state.fastest and state.fastest[1],
@@ -71,9 +71,8 @@ class Bench:
                 "stands_at": self.gains[state.task.operator],
             }
             for state in self.states.values()
-            if parameters["task"] in (None, str(state.task))
+            if task in (None, state.task)
         ]
-        return SimpleNamespace(to_pylist=lambda: found)
 
     def find(self, source: tuple[str, str], *, baseline: Kernel) -> Any:
         """A kernel by its id."""
@@ -108,7 +107,7 @@ class Bench:
 
     async def fit(self, state: TaskState) -> Any:
         """The leader, which no other verdict moves."""
-        (leader,) = self.rows("", {"task": str(state.task)}).to_pylist()
+        (leader,) = self.leaders(state.task)
         state.fastest = leader["stands_at"], leader["kernel_id"]
         return leader
 

@@ -55,6 +55,29 @@ RUN = RunContext((("softmax", "softmax"),), "cpu", "build")
 OTHER = RunContext((("axpb", "/elsewhere/axpb"),), "realistic", "other")
 
 
+def test_a_lost_worker_of_this_machine_names_its_job_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Dead:
+        def __init__(self, *_: object) -> None: ...
+
+        def ask(self, message: Message) -> Answer:
+            raise EOFError
+
+        def signal(self) -> None: ...
+
+        def kill(self) -> None: ...
+
+    async def whole() -> None:
+        pool = LocalPool([BASE])
+        try:
+            with pytest.raises(WorkerLost, match=r"^an evaluation worker ended during build of softmax/fp32/cuda$"):
+                await pool.for_run(RUN).run(Build(TASK, KERNEL))
+        finally:
+            await pool.close()
+
+    monkeypatch.setattr("evo.workers.local.WorkerProcess", Dead)
+    asyncio.run(whole())
+
+
 def test_every_device_has_one_judge_and_others_compile() -> None:
     specs = gpu_specs(BASE, ["2", "3"], builders=0, cores=16)
     assert [(s.device, s.gpus) for s in specs if not s.compiles] == [("2", 1), ("3", 1)]

@@ -77,6 +77,7 @@ def make(store: Store, stage: ScriptedFitness) -> Make:
             "start": NAIVE,
             "manual": words,
             "read": read,
+            "anchor": lambda: Anchor(NAIVE, 0.0, 0.0),
             "pool": InlinePool({TASK: stage}),
         } | changes
         return Workbench(SOFTMAX, TASK, **options)
@@ -141,14 +142,6 @@ def test_what_does_not_hold_fails_with_its_reason(make: Make) -> None:
     assert missing.failed and "does not stand in the file" in missing.text
 
 
-def test_who_has_no_evaluation_left_judges_nothing(make: Make, stage: ScriptedFitness) -> None:
-    bench = make(judgings=lambda: 0)
-    built = draft(bench, "fast")
-    assert built.kernel
-    found = used(bench, "judge", kernel=built.kernel.id)
-    assert (found.failed, found.evaluations, stage.judged) == (True, 0, [])
-
-
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
@@ -173,8 +166,8 @@ def test_operator_and_docs_are_what_prompts_say(make: Make) -> None:
 
 
 def test_without_workers_there_are_tools_that_read(make: Make) -> None:
-    names = {each.name for each in make(pool=None, submits=False).tools}
-    assert names == {"read_kernel", "lineage", "lessons", "operator", "docs", "diff"}
+    names = {each.name for each in make(pool=None).tools}
+    assert names == {"read_kernel", "lineage", "lessons", "operator", "docs", "diff", "submit"}
     assert {each.name for each in make().tools} == set(ARGUMENTS)
 
 

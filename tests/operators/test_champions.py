@@ -14,7 +14,7 @@ from evo.config import RunConfig
 from evo.report.reference import one
 from fitness.targets import GpuModels
 from mutators.base import Request
-from mutators.given import Ancestor
+from mutators.given import AncestorFile
 from operators.catalog import folders, load
 from operators.champions import champions, offered
 from operators.definition.spec import Operator, Task
@@ -97,7 +97,7 @@ def test_a_champion_is_offered_for_its_own_dtype_or_for_those_without_one(operat
 
 def test_a_request_by_its_name_brings_the_champion(operator: Operator) -> None:
     request = Request(Task("axpb", "fp32", "cuda"), 3, "ancestor", (), 0, {"name": "champions/fast-fp32"})
-    proposal = Ancestor().propose(request, (), operator)
+    proposal = AncestorFile().propose(request, (), operator)
     assert proposal.kernel == Kernel("axpb", "cuda", operator.naive("cuda"))
     assert proposal.description == "champions/fast-fp32.cu as it stands"
 

@@ -11,7 +11,7 @@ import pytest
 from evo.config import read_config
 from evo.evaluate import _source
 from mutators.base import Request
-from mutators.given import Ancestor
+from mutators.given import AncestorFile
 from operators import catalog, files
 from operators.definition.fingerprint import fingerprint
 from operators.definition.reading import read_operator
@@ -58,7 +58,7 @@ def test_a_huge_configuration_or_kernel_is_told(tmp_path: Path, folder: Path) ->
     huge(folder / "other.cpp")
     task = Task("axpb", "fp32", "cpu")
     request = Request(task, number=0, mutator="ancestor", parents=(), seed=0, params={"name": "other"})
-    made = Ancestor().propose(request, (), read_operator(folder))
+    made = AncestorFile().propose(request, (), read_operator(folder))
     assert made.kernel is None
     assert "longer than 4 MiB" in made.failure
 

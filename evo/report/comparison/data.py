@@ -36,7 +36,7 @@ LEAST_TIME_S = 300
 
 
 @dataclass(frozen=True)
-class Material:
+class ComparisonMaterial:
     """All that a report is made from."""
 
     folder: Path
@@ -92,7 +92,9 @@ def _more_time_s(runs: int) -> int:
     return SECONDS_PER_RUN * runs if runs > MANY_RUNS else 0
 
 
-def material(folder: Path, results: Sequence[CellResult] | None = None, checked: Hermetic | None = None) -> Material:
+def material(
+    folder: Path, results: Sequence[CellResult] | None = None, checked: Hermetic | None = None
+) -> ComparisonMaterial:
     """Read what a report of the comparison in `folder` says. It raises UserError.
 
     `results` and `checked` are those of `cell_results` and `hermetic`, where they are at hand.
@@ -100,7 +102,7 @@ def material(folder: Path, results: Sequence[CellResult] | None = None, checked:
     begun, where = stored(folder), f"{glob.escape(str(folder))}/**"
     cells = judged_cells(folder, cell_results(folder) if results is None else results)
     drawn = curves([cell.result for cell in cells if cell.result.curve], begun.families)
-    return Material(
+    return ComparisonMaterial(
         folder, where, begun, cells, conclusions(begun, cells), drawn, checked or hermetic(folder),
         faults(folder, begun), head(lines(folder)[-1:]), _answers(folder, where, _queries(begun.config)),
     )  # fmt: skip

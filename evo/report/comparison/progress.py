@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 
-from evo.compare.cells import Standing
+from evo.compare.cells import CellState
 from evo.compare.config import Cell
 from evo.compare.running import ComparisonState
 from evo.report.terminal import console
@@ -49,9 +49,9 @@ class ComparisonProgress:
 
 def _count(running: ComparisonState) -> str:
     counts = Counter(standing for standing, _ in running.ended.values())
-    failed = f", {counts[Standing.FAILED]} failed" if counts[Standing.FAILED] else ""
-    waiting = f", {counts[Standing.WAITING]} wait for answers" if counts[Standing.WAITING] else ""
-    return f"{counts[Standing.DONE]} of {len(running.cells)} cells done{failed}{waiting}"
+    failed = f", {counts[CellState.FAILED]} failed" if counts[CellState.FAILED] else ""
+    waiting = f", {counts[CellState.WAITING]} wait for answers" if counts[CellState.WAITING] else ""
+    return f"{counts[CellState.DONE]} of {len(running.cells)} cells done{failed}{waiting}"
 
 
 def _spent(search: Search) -> str:

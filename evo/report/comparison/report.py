@@ -20,7 +20,7 @@ from evo.charts.drawing import check_drawing
 from evo.compare.cells import CellResult, curves_table, results_table
 from evo.compare.inference import Effect, Summary
 from evo.compare.leaks import Hermetic
-from evo.report.comparison.data import Material, material
+from evo.report.comparison.data import ComparisonMaterial, material
 from evo.report.comparison.sections import document
 from evo.report.render import html, markdown
 from operators.errors import UserError
@@ -47,7 +47,7 @@ def write_report(
     return write(material(folder, results, checked), out)
 
 
-def write(seen: Material, out: Path) -> list[Path]:
+def write(seen: ComparisonMaterial, out: Path) -> list[Path]:
     """Write the report of material that was read already; see `write_report`."""
     said = document(seen, time.time())
     texts = {HTML: html(said), MARKDOWN: markdown(said)}
@@ -67,7 +67,7 @@ def _unwritable(out: Path, error: OSError) -> UserError:
     return UserError(f"--report {out}: cannot be written: {error.strerror}; name a folder")
 
 
-def tables(seen: Material) -> dict[str, pa.Table]:
+def tables(seen: ComparisonMaterial) -> dict[str, pa.Table]:
     """By name: cells, curves (of cells, and means of arms), verdicts, winners and their times.
 
     Ratios and speedups are plain numbers, those called log are natural logarithms; what does not exist is null. A table
@@ -87,7 +87,7 @@ def tables(seen: Material) -> dict[str, pa.Table]:
     }
 
 
-def _judged(table: pa.Table, seen: Material) -> pa.Table:
+def _judged(table: pa.Table, seen: ComparisonMaterial) -> pa.Table:
     """The cells with what the judgement says of their winners."""
     outcomes = [cell.outcome for cell in seen.cells]
     judged: Mapping[str, list[Any]] = {
@@ -103,7 +103,7 @@ def _judged(table: pa.Table, seen: Material) -> pa.Table:
     return table
 
 
-def _verdicts(seen: Material) -> Iterator[dict[str, Any]]:
+def _verdicts(seen: ComparisonMaterial) -> Iterator[dict[str, Any]]:
     """The figures of every arm by itself and, but for the reference, beside the reference."""
     beside = {effect.arm: effect for effect in seen.found.effects}
     for summary in seen.found.summaries:
@@ -132,7 +132,7 @@ def _beside(effect: Effect | None) -> dict[str, Any]:
     return row | {"verdict": str(effect.verdict) if effect else None}
 
 
-def _means(seen: Material) -> Iterator[dict[str, Any]]:
+def _means(seen: ComparisonMaterial) -> Iterator[dict[str, Any]]:
     for curve in seen.curves:
         columns = (each.tolist() for each in (curve.used, curve.log_speedup, curve.low, curve.high))
         for used, best, low, high in zip(*columns, strict=True):
@@ -142,7 +142,7 @@ def _means(seen: Material) -> Iterator[dict[str, Any]]:
             }  # fmt: skip
 
 
-def _winners(seen: Material) -> Iterator[dict[str, Any]]:
+def _winners(seen: ComparisonMaterial) -> Iterator[dict[str, Any]]:
     sources = {row["kernel_id"]: row for row in seen.rows("comparison.sources")}
     for row in seen.rows("comparison.winner_rows"):
         kernel = sources.get(row["kernel_id"], {})

@@ -15,7 +15,7 @@ from evo.compare.inference import FACTORS, THRESHOLDS, Summary
 from evo.report.amounts import amount, count, dollars, probability, seconds, share, yes
 from evo.report.comparison import words
 from evo.report.comparison.charts import curve_figure, effect_figure, task_figure
-from evo.report.comparison.data import Material
+from evo.report.comparison.data import ComparisonMaterial
 from evo.report.document import (
     KERNEL,
     Block,
@@ -44,7 +44,7 @@ EVERY = 8
 Row = dict[str, Any]
 
 
-def document(seen: Material, now: float) -> Document:
+def document(seen: ComparisonMaterial, now: float) -> Document:
     """The whole report; `now` is in seconds since 1970."""
     sections = [
         _result(seen), _arms(seen), _curves(seen), _used(seen), _cells(seen), *_winners(seen), _failures(seen),
@@ -56,7 +56,7 @@ def document(seen: Material, now: float) -> Document:
     )  # fmt: skip
 
 
-def _result(seen: Material) -> Section:
+def _result(seen: ComparisonMaterial) -> Section:
     """The primary endpoint."""
     found, reference = seen.found, seen.found.reference
     beside = {effect.arm: effect for effect in found.effects}
@@ -106,7 +106,7 @@ def _result(seen: Material) -> Section:
     return Section("Result", blocks, "result")
 
 
-def _arms(seen: Material) -> Section:
+def _arms(seen: ComparisonMaterial) -> Section:
     """Each arm by itself."""
     beside = {summary.arm: summary for summary in seen.found.summaries}
     shares = spent(cell.result for cell in seen.cells)
@@ -141,7 +141,7 @@ def _arms(seen: Material) -> Section:
     return Section("Arms by themselves", blocks, "arms")
 
 
-def _curves(seen: Material) -> Section:
+def _curves(seen: ComparisonMaterial) -> Section:
     """Best so far against every budget that was used."""
     used, limit = {curve.budget for curve in seen.curves}, seen.made.limit[0]
     kinds = sorted(used, key=lambda kind: (kind != limit, list(USED).index(kind)))
@@ -175,7 +175,7 @@ def _curves(seen: Material) -> Section:
     return Section("Best so far", [told, Figures(seen.series(seen.arms), figures), *tables], "curves")
 
 
-def _used(seen: Material) -> Section:
+def _used(seen: ComparisonMaterial) -> Section:
     """The use of every arm, of each kind."""
     counts = [
         ("evaluations", "evaluations"), ("repairs among these", "repairs"), ("trials of tunables", "trials"),
@@ -204,7 +204,7 @@ def _used(seen: Material) -> Section:
     return Section("What it took", blocks, "used")
 
 
-def _cells(seen: Material) -> Section:
+def _cells(seen: ComparisonMaterial) -> Section:
     columns = [
         text("task", "task"), text("arm", "arm"), number("seed", "seed", str), text("standing", "standing"),
         number("own speedup", "own_speedup", ratio), level("own verdict"),
@@ -225,7 +225,7 @@ def _cells(seen: Material) -> Section:
     return Section("Cells", [told, table], "cells")
 
 
-def _winners(seen: Material) -> Iterator[Section]:
+def _winners(seen: ComparisonMaterial) -> Iterator[Section]:
     """Task by task all distinct winners as they were judged, beside naive and the library."""
     rows = seen.rows("comparison.winner_rows")
     told = Words(
@@ -253,7 +253,7 @@ def _winners(seen: Material) -> Iterator[Section]:
         yield Section(task, blocks, inner=True)
 
 
-def _times(seen: Material, task: str) -> Table:
+def _times(seen: ComparisonMaterial, task: str) -> Table:
     rows = [row for row in seen.rows("comparison.time_rows") if row["task"] == task]
     columns = [
         text("kernel", "kernel", code=True), text("sizes", "sizes"), text("workload", "workload"),
@@ -266,7 +266,7 @@ def _times(seen: Material, task: str) -> Table:
     return Table("Workload by workload", columns, rows, query, folded=True, empty="Nothing was timed.")
 
 
-def _sources(seen: Material) -> dict[str, Block]:
+def _sources(seen: ComparisonMaterial) -> dict[str, Block]:
     """Winners' files by kernel id, the fastest of every task first, as far as there is room."""
     known = {row["kernel_id"]: row for row in seen.rows("comparison.sources")}
     places: dict[str, int] = {}
@@ -287,7 +287,7 @@ def _sources(seen: Material) -> dict[str, Block]:
     return found
 
 
-def _failures(seen: Material) -> Section:
+def _failures(seen: ComparisonMaterial) -> Section:
     columns = [
         text("arm", "arm"), text("kind", "status"), number("kernels", "count", count),
         text("one message", "example", code=True),
@@ -298,7 +298,7 @@ def _failures(seen: Material) -> Section:
     return Section("Failures", [told, table], "failures")
 
 
-def _checks(seen: Material) -> Section:
+def _checks(seen: ComparisonMaterial) -> Section:
     """Whether arms were kept apart, and what winners were judged on."""
     found = seen.hermetic
     row = {"cells": found.cells, "prompts": found.prompts, "kernels": found.kernels, "leaks": len(found.leaks)}
@@ -328,7 +328,7 @@ def _checks(seen: Material) -> Section:
     return Section("Checks", blocks, "checks")
 
 
-def _made_of(seen: Material) -> Section:
+def _made_of(seen: ComparisonMaterial) -> Section:
     """The configuration, machines and versions."""
     columns = [
         text("kernel-evo", "engine_version"), text("machine", "host_json", code=True), number("cells", "cells", count),

@@ -6,17 +6,17 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 
-from evo.compare.cells import Standing
+from evo.compare.cells import CellState
 from evo.compare.config import USED
 from evo.compare.inference import ArmVerdict, Effect, least_families, nothing_concluded
 from evo.report.amounts import probability
-from evo.report.comparison.data import Material, asked
-from evo.report.document import Program
+from evo.report.comparison.data import ComparisonMaterial, asked
+from evo.report.document import Script
 from fitness.words import digits, interval
 from mutators.llm.settings import is_outside
 
 
-def told(seen: Material) -> str:
+def told(seen: ComparisonMaterial) -> str:
     """One sentence about the whole."""
     made, (kind, amount) = seen.made, seen.made.limit
     tasks = len({cell.result.task for cell in seen.cells})
@@ -29,7 +29,7 @@ def told(seen: Material) -> str:
     )
 
 
-def notices(seen: Material) -> Iterator[str]:
+def notices(seen: ComparisonMaterial) -> Iterator[str]:
     """Notices to read before any number; none where all is as it should be."""
     yield from _demonstration(seen)
     if seen.hermetic.leaks:
@@ -57,7 +57,7 @@ def notices(seen: Material) -> Iterator[str]:
         yield f"{found.related}: chance is over families, since what suits one operator suits its next of kin."
 
 
-def _demonstration(seen: Material) -> Iterator[str]:
+def _demonstration(seen: ComparisonMaterial) -> Iterator[str]:
     arms = sorted(arm for arm in seen.made.arms if any(map(is_outside, seen.made.models_of(arm))))
     authors = sorted({row["author"] for row in seen.rows("comparison.models") if row["author"]})
     if arms or authors:
@@ -69,22 +69,22 @@ def _demonstration(seen: Material) -> Iterator[str]:
         )
 
 
-def _unfinished(seen: Material) -> Iterator[str]:
+def _unfinished(seen: ComparisonMaterial) -> Iterator[str]:
     counts = Counter(cell.result.standing for cell in seen.cells)
-    if counts[Standing.FAILED]:
-        results = [cell.result for cell in seen.cells if cell.result.standing is Standing.FAILED]
+    if counts[CellState.FAILED]:
+        results = [cell.result for cell in seen.cells if cell.result.standing is CellState.FAILED]
         shown = ", ".join(sorted({f"{result.arm} at {result.task}" for result in results})[:6])
-        yield f"{counts[Standing.FAILED]} cells could not be searched, and are no part of any figure: {shown}."
-    under_way = len(seen.cells) - counts[Standing.DONE] - counts[Standing.FAILED]
+        yield f"{counts[CellState.FAILED]} cells could not be searched, and are no part of any figure: {shown}."
+    under_way = len(seen.cells) - counts[CellState.DONE] - counts[CellState.FAILED]
     if under_way:
         yield (
-            f"Unfinished: {under_way} of {len(seen.cells)} cells are not over ({counts[Standing.NEW]} not begun), and "
+            f"Unfinished: {under_way} of {len(seen.cells)} cells are not over ({counts[CellState.NEW]} not begun), and "
             f"winners are judged when all are. Figures of arms below are of the {_several(seen.found.judged, 'cell')} "
             "of tasks whose cells are all judged."
         )
     elif seen.found.judged < seen.found.cells:
         yield f"Unfinished: {seen.found.judged} of {seen.found.cells} cells are of tasks whose cells are all judged."
-    if tasks := sorted({c.result.task for c in seen.cells if c.left_out and c.result.standing is Standing.DONE}):
+    if tasks := sorted({c.result.task for c in seen.cells if c.left_out and c.result.standing is CellState.DONE}):
         yield f"Could not be judged, and is no part of any figure: {', '.join(tasks)}."
 
 
@@ -147,9 +147,9 @@ HOW_TO_READ = (
 # --- programs --------------------------------------------------------------------------------------------------------
 
 
-def arms_program(seen: Material) -> Program:
+def arms_program(seen: ComparisonMaterial) -> Script:
     """Works out what `evo.compare.conclusions` says from the rows of a query."""
-    return Program(f'''
+    return Script(f'''
 from pathlib import Path
 
 from evo.compare.cells import stored
@@ -169,9 +169,9 @@ for each in (*found.summaries, *found.effects):
 ''')
 
 
-def curves_program(seen: Material) -> Program:
+def curves_program(seen: ComparisonMaterial) -> Script:
     """Works out the bands of curves."""
-    return Program(f"""
+    return Script(f"""
 from pathlib import Path
 
 from evo.compare.cells import cell_results, stored
@@ -185,9 +185,9 @@ for curve in found:
 """)
 
 
-def hermetic_program(seen: Material) -> Program:
+def hermetic_program(seen: ComparisonMaterial) -> Script:
     """Checks anew what every cell was told."""
-    return Program(f"""
+    return Script(f"""
 from pathlib import Path
 
 from evo.compare.leaks import hermetic
