@@ -107,11 +107,13 @@ def test_no_program_is_judged_twice(searched: tuple[Path, ScriptedFitness]) -> N
     assert len(fitness.judged) <= len(ids) + 1  # the final confirmation may look at one of them again
 
 
-def test_the_best_is_the_best_correct_one_and_is_confirmed(searched: tuple[Path, ScriptedFitness]) -> None:
+def test_no_correct_kernel_is_certainly_faster_than_the_best_and_it_is_confirmed(
+    searched: tuple[Path, ScriptedFitness],
+) -> None:
     folder, _ = searched
     (best,) = rows(folder, "select * from best")
-    highest = rows(folder, "select max(log_speedup) as top from evaluations where status = 'correct'")[0]["top"]
-    assert best["log_speedup"] == pytest.approx(highest)
+    certain = "select max(log_speedup - 1.96 * log_speedup_se) as top from evaluations where status = 'correct'"
+    assert best["log_speedup"] >= rows(folder, certain)[0]["top"]
     assert best["level"] == "confirmed"
 
 
