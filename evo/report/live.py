@@ -1,15 +1,16 @@
-"""A search on a terminal: what is under way, what is left, what was found last; whatever the terminal's size."""
+"""A search, or a comparison, on a terminal: what is under way, what is left, what was found last."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
@@ -17,8 +18,9 @@ from rich.table import Table
 from rich.text import Text
 
 from evo.api import Run
+from evo.compare.cells import Standing
 from evo.individual import NO_CHILD
-from evo.report.amounts import duration, tokens, usd
+from evo.report.amounts import duration, listed, tokens, usd
 from evo.report.gpus import EVERY_S, GpuLoad, GpuWatch, loads
 from evo.report.health import health
 from evo.report.output import printable
@@ -28,6 +30,10 @@ from evo.search.task import Running, TaskState
 from evo.workers.pool import RunningJob
 from fitness.evaluation import Status
 from fitness.words import ratio
+
+if TYPE_CHECKING:  # not what a single search would wait for
+    from evo.compare.config import Cell
+    from evo.compare.running import ComparisonState
 
 TASK_FIELDS = (
     Field("task", "name"), Field("best"), Field("vs library", rank=2), Field("now", rank=4), Field("tried", rank=1),
@@ -266,11 +272,10 @@ class Progress:
         news = self._news(search)
         first = self._first if is_first else ""
         self._told |= {str(state.task): _best(state) for state in news}
-        bests = ", ".join(f"{_name(state, search)} {_best(state)}" for state in news[:NAMED])
-        more = f" and {len(news) - NAMED} more" if len(news) > NAMED else ""
+        bests = listed([f"{_name(state, search)} {_best(state)}" for state in news], NAMED)
         failed = sum(bool(state.fault) for state in search.states.values())
         parts = (
-            _left(search), f"{bests}{more}", first, "" if news else _waits(search), _count(search),
+            _left(search), bests, first, "" if news else _waits(search), _count(search),
             f"{_rate(search):.0f} candidates/min",
             f"{failed} failed" if failed else "", _models(search),
         )  # fmt: skip
@@ -417,3 +422,49 @@ def _attached_view(run: Run, height: int, line: str) -> Group:
     room = max(height - ROOM_BESIDE, LEAST_SHOWN)
     shown = latest(tasks, last_changes(run), room) if len(tasks) > room else tasks
     return Group(Text(f"run {run.folder}"), Text(line), Text(many_line(tasks)), summary_table(shown))
+
+
+CELLS_EVERY_S = 20.0
+"""Seconds between two lines on the cells of a comparison that are under way."""
+CELLS_NAMED = 4
+"""Cells that such a line names."""
+
+
+class ComparisonProgress:
+    """A comparison calls it whenever something changed; it writes to standard error at a human pace."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._console = console(stderr=True)
+        self._now = now
+        self._last_line = now()
+        self._told: set[Cell] | None = None
+        """Cells whose end was told; None before the first call."""
+
+    def __call__(self, running: ComparisonState) -> None:
+        with suppress(OSError):  # the terminal was closed: no comparison ends for that
+            if self._told is None:
+                self._told = set(running.ended)
+                self._say(f"{_done(running)}; {running.at_once} at once on a pool of {running.slots} jobs")
+            for cell, (standing, reason) in running.ended.items():
+                if cell not in self._told and cell not in running.searches:
+                    self._told.add(cell)
+                    self._say(f"{_done(running)}; {cell.name} is {standing.value}: {reason}")
+            if self._now() - self._last_line >= CELLS_EVERY_S and running.searches:
+                shown = [f"{cell.name} {_spent(search)}" for cell, search in running.searches.items()]
+                self._say(f"{_done(running)}; under way: {listed(shown, CELLS_NAMED)}")
+
+    def _say(self, text: str) -> None:
+        self._last_line = self._now()
+        self._console.print(text, soft_wrap=True, markup=False, highlight=False)
+
+
+def _done(running: ComparisonState) -> str:
+    counts = Counter(standing for standing, _ in running.ended.values())
+    failed = f", {counts[Standing.FAILED]} failed" if counts[Standing.FAILED] else ""
+    waiting = f", {counts[Standing.WAITING]} wait for answers" if counts[Standing.WAITING] else ""
+    return f"{counts[Standing.DONE]} of {len(running.cells)} cells done{failed}{waiting}"
+
+
+def _spent(search: Running) -> str:
+    spent = search.budget.spent
+    return ", ".join(f"{spent[kind]:.4g}/{limit:.4g}" for kind, limit in search.budget.limits.items())

@@ -12,7 +12,7 @@ from evo.compare.cells import CONFIG, spent
 from evo.compare.conclusions import POINTS
 from evo.compare.config import USED
 from evo.compare.inference import FACTORS, THRESHOLDS, Summary
-from evo.report.amounts import amount, count, dollars, probability, seconds, share, yes
+from evo.report.amounts import amount, count, dollars, probability, seconds, share
 from evo.report.comparison import words
 from evo.report.comparison.charts import curve_figure, effect_figure, task_figure
 from evo.report.comparison.data import Material
@@ -211,7 +211,7 @@ def _cells(seen: Material) -> Section:
         number("judged speedup", "judged_speedup", ratio),
         bounds("95 % interval", "judged_low", "judged_high"),
         number("at searched sizes", "searched_speedup", ratio),
-        Column("has a winner", ("has_winner",), lambda value: "" if value is None else yes(value), numeric=False),
+        Column("has a winner", ("has_winner",), lambda value: {True: "yes", False: "no"}.get(value, ""), numeric=False),
         number("evaluations", "evaluations", count), number("trials", "trials", count),
         number("tokens", "tokens", amount), number("US dollars", "cost_usd", dollars),
         number("evaluator s", "evaluator_s", seconds), text("winner", "kernel", code=True, link=KERNEL),

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from evo.compare.cells import Standing
 from evo.compare.config import USED
 from evo.compare.inference import ArmVerdict, Effect, least_families, nothing_concluded
-from evo.report.amounts import probability
+from evo.report.amounts import probability, several
 from evo.report.comparison.data import Material, asked
 from evo.report.document import Program
 from fitness.words import digits, interval
@@ -20,9 +20,9 @@ def told(seen: Material) -> str:
     """One sentence about the whole."""
     made, (kind, amount) = seen.made, seen.made.limit
     tasks = len({cell.result.task for cell in seen.cells})
-    arms = _several(len(made.arms), "arm")
+    arms = several(len(made.arms), "arm")
     return (
-        f"{arms} at {_several(tasks, 'task')} with {_several(len(made.seeds), 'seed')} each, every cell with "
+        f"{arms} at {several(tasks, 'task')} with {several(len(made.seeds), 'seed')} each, every cell with "
         f"{amount:,.10g} {USED[kind]}. Primary endpoint: the log speedup over naive of each cell's winner, judged "
         f"anew, beside the same cell of {made.reference_arm}; a failure counts as naive. Registered difference: "
         f"{100 * made.difference:.3g} %. Registration: {seen.begun.digest[:12]}."
@@ -79,7 +79,7 @@ def _unfinished(seen: Material) -> Iterator[str]:
     if under_way:
         yield (
             f"Unfinished: {under_way} of {len(seen.cells)} cells are not over ({counts[Standing.NEW]} not begun), and "
-            f"winners are judged when all are. Figures of arms below are of the {_several(seen.found.judged, 'cell')} "
+            f"winners are judged when all are. Figures of arms below are of the {several(seen.found.judged, 'cell')} "
             "of tasks whose cells are all judged."
         )
     elif seen.found.judged < seen.found.cells:
@@ -118,7 +118,7 @@ def verdict(effect: Effect) -> str:
 def seen_from(effect: Effect) -> str:
     """The size from which a difference would have been seen."""
     if math.isinf(effect.detectable):
-        few = f"operators of {_several(effect.families, 'family', 'families')}"
+        few = f"operators of {several(effect.families, 'family', 'families')}"
         return f"with {few} no difference, however large, would have been told from chance"
     return f"a difference of {100 * math.expm1(effect.detectable):.0f} % would have been seen at 80 % power"
 
@@ -195,7 +195,3 @@ from evo.compare.leaks import hermetic
 found = hermetic(Path({str(seen.folder)!r}))
 print(found, *found.leaks, sep="\\n")
 """)
-
-
-def _several(number: int, what: str, plural: str = "") -> str:
-    return f"{number} {what if number == 1 else plural or what + 's'}"
