@@ -28,7 +28,7 @@ from typing import Any
 
 from evo import rows as records
 from evo.api import Row, Run
-from evo.compare.cells import CellResult, Standing, begun, cell_results, stored
+from evo.compare.cells import CellResult, Standing, cell_results, stored
 from evo.compare.config import Cell
 from evo.compare.inference import Outcome
 from evo.compare.record import FOLDER, JUDGEMENT, STORE, Seals, content
@@ -241,7 +241,7 @@ def judged_cells(folder: Path, results: Sequence[CellResult] | None = None) -> l
     measured = {kind: _evaluations(folder, kind) for kind in (JUDGED, SEARCHED, COMPARED)}
     unjudged = {row["task"] for row in _rows(folder, "cells.events", kind=UNJUDGED)}
     unjudged -= {row["task"] for row in _rows(folder, "cells.events", kind=SIZES)}  # later on they could be
-    cells = zip(begun(folder)[1], cell_results(folder) if results is None else results, strict=True)
+    cells = zip(stored(folder).cells(), cell_results(folder) if results is None else results, strict=True)
     found = [_judged(cell, result, measured, unjudged) for cell, result in cells]
     waiting = {each.result.task for each in found if each.outcome is None and not each.left_out}
     return [replace(each, outcome=None) if each.result.task in waiting else each for each in found]
@@ -302,7 +302,7 @@ def _benches(folder: Path, results: Sequence[CellResult]) -> Iterator[_Bench]:
     drawn = {row["task"]: _drawn(row) for row in _rows(folder, "cells.events", kind=SIZES)}
     found: dict[Task, dict[str, Kernel]] = {}
     cells: dict[Task, Cell] = {}
-    for cell, result in zip(begun(folder)[1], results, strict=True):
+    for cell, result in zip(stored(folder).cells(), results, strict=True):
         if result.standing is Standing.DONE and (kernel := _own(cell, result)):
             task = Task.parse(result.task)
             found.setdefault(task, {})[kernel.id] = kernel

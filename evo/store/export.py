@@ -70,8 +70,7 @@ def export_duckdb(folder: Path, out: Path) -> Path:
     with new_database(out) as connection:
         make(connection)
         (run,) = attach(connection, "source", folder)
-        for name in tables(connection):
-            connection.execute(f"INSERT INTO {name} BY NAME SELECT * FROM {run.place}.{name}")
+        _take(connection, run)
         connection.execute("DETACH source")
         for relation in relations():
             for column in relation.columns:

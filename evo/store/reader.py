@@ -69,7 +69,7 @@ def open_reader(folder: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     While a writer lives this is a snapshot, seconds old at most; otherwise the file itself, with what a killed
     writer left in its log, which stays as it is.
     """
-    connection = _open(Path(folder).absolute())
+    connection = reached(Path(folder).absolute(), _connect)
     try:
         yield connection
     except duckdb.Error as error:  # of a damaged file, for one
@@ -139,10 +139,6 @@ def opened(folder: Where) -> Iterator[Callable[[str], duckdb.DuckDBPyConnection]
 def _answer(folder: Where, sql: str, params: Params | None, limits: Limits) -> QueryResult:
     with opened(folder) as ready:
         return answer(ready(sql), sql, limits, params)
-
-
-def _open(folder: Path) -> duckdb.DuckDBPyConnection:
-    return reached(folder, _connect)
 
 
 def _connect(file: Path) -> duckdb.DuckDBPyConnection:

@@ -14,7 +14,7 @@ from evo.compare.config import USED
 from evo.compare.inference import FACTORS, THRESHOLDS, Summary
 from evo.report.amounts import amount, count, dollars, probability, seconds, share
 from evo.report.comparison import words
-from evo.report.comparison.charts import curve_figure, effect_figure, task_figure
+from evo.report.comparison.charts import bound, curve_figure, effect_figure, task_figure
 from evo.report.comparison.data import Material
 from evo.report.document import (
     KERNEL,
@@ -65,9 +65,9 @@ def _result(seen: Material) -> Section:
     for row in seen.rows("comparison.beside_reference"):
         effect = beside[row["arm"]]
         rows.append(row | {
-            "unpaired": effect.unpaired, "low": _bound(effect.low), "high": _bound(effect.high),
-            "median_low": _bound(effect.median_low), "median_high": _bound(effect.median_high),
-            "p": None if math.isnan(effect.p) else effect.p, "seen_from": _bound(effect.detectable),
+            "unpaired": effect.unpaired, "low": bound(effect.low), "high": bound(effect.high),
+            "median_low": bound(effect.median_low), "median_high": bound(effect.median_high),
+            "p": None if math.isnan(effect.p) else effect.p, "seen_from": bound(effect.detectable),
             "families": effect.families, "verdict": str(effect.verdict), "judging_se": effect.judging_se,
             "spent": str(shares.get(effect.arm, "")),
         })  # fmt: skip
@@ -151,7 +151,7 @@ def _curves(seen: Material) -> Section:
         own = [curve for curve in seen.curves if curve.budget == kind]
         figures.append(curve_figure(own, seen.arms))
         bands = {
-            (curve.arm, place): {"low": _bound(curve.low[place]), "high": _bound(curve.high[place])}
+            (curve.arm, place): {"low": bound(curve.low[place]), "high": bound(curve.high[place])}
             for curve in own
             for place in range(POINTS)
         }
@@ -347,8 +347,3 @@ def _made_of(seen: Material) -> Section:
 def _interval_of(summary: Summary) -> Row:
     known = math.isfinite(summary.high)
     return {"low": summary.low if known else None, "high": summary.high if known else None}
-
-
-def _bound(log_ratio: float) -> float | None:
-    """A bound as a ratio; None where there is none."""
-    return math.exp(log_ratio) if math.isfinite(log_ratio) else None
