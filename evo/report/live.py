@@ -20,7 +20,7 @@ from rich.text import Text
 from evo.api import Run
 from evo.compare.cells import Standing
 from evo.individual import NO_CHILD
-from evo.report.amounts import duration, listed, tokens, usd
+from evo.report.amounts import duration, listed, of_budget, tokens, usd
 from evo.report.gpus import EVERY_S, GpuLoad, GpuWatch, loads
 from evo.report.health import health
 from evo.report.output import printable
@@ -65,7 +65,7 @@ class TaskLine:
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """In the order of `TASK_FIELDS`."""
+        """The cells of its row, in the order of `TASK_FIELDS`."""
         counts = (self.in_flight, self.tried, self.correct, self.slower, self.failed, self.not_new)
         now, *rest = map(str, counts)
         return (self.name, self.best, ratio(self.against_library), now, *rest)
@@ -150,13 +150,15 @@ def _part(title: str, lines: Sequence[str], most: int, width: int) -> list[Table
 
 
 LINE_EVERY_S = 10.0
-"""Lines follow each other no sooner, but for the first improvement."""
+"""Least seconds between two lines, but for the first improvement."""
 QUIET_S = 60.0
-"""A line comes so often at least, also where nothing is new."""
+"""Most seconds between two lines, also where nothing is new."""
 LINE_LENGTH = 120
 VIEW_EVERY_S = 0.25
-"""The live view changes no sooner."""
+"""Least seconds between two states of the live view."""
 FINDS = 16
+LIMITS = ("wall_s", "evaluations", "calls", "tokens", "cost_usd")
+"""Kinds of limits whose rest is told."""
 NAMED = 3
 """Tasks with a new best that a line names; of more it tells the number."""
 
@@ -174,7 +176,7 @@ class Finds:
         self.lines: deque[str] = deque(maxlen=FINDS)
 
     def look(self, search: Running) -> None:
-        """It takes note of the tasks whose fastest kernel is another one than before."""
+        """Take note of the tasks whose fastest kernel is another one than before."""
         is_first, self._looked = not self._looked, True
         for task, state in search.states.items():
             if state.fastest is None or self._known.get(str(task)) == state.fastest[0]:
@@ -245,7 +247,7 @@ class Progress:
             self._console.print(self._line(search, is_first=is_first), soft_wrap=True)
 
     def _show_live(self, search: Running, live: Live) -> None:
-        """It draws the view anew, a few times a second at most."""
+        """Draw the view anew, a few times a second at most."""
         if self._now() - self._last_view < VIEW_EVERY_S and _kind(search) == self._phase:
             return
         self._last_view, self._phase = self._now(), _kind(search)
@@ -311,17 +313,9 @@ def _count(search: Running) -> str:
 
 def _left(search: Running) -> str:
     """The rest of every limit."""
-    written: dict[str, Callable[[float], str]] = {
-        "wall_s": duration,
-        "evaluations": lambda left: f"{left:.0f} evals",
-        "calls": lambda left: f"{left:.0f} calls",
-        "tokens": tokens,
-        "cost_usd": usd,
-    }
-    budget = search.budget
-    left = [
-        written[kind](max(limit - budget.spent[kind], 0.0)) for kind, limit in budget.limits.items() if kind in written
-    ]
+    spent = search.budget.spent
+    limits = {kind: limit for kind, limit in search.budget.limits.items() if kind in LIMITS}
+    left = [of_budget(kind, max(limit - spent[kind], 0.0)) for kind, limit in limits.items()]
     return f"{', '.join(left)} left" if left else ""
 
 
@@ -365,7 +359,7 @@ def _against_library(state: TaskState) -> float | None:
 
 
 def _view(search: Running, first: str, gpus: GpuWatch, finds: Finds) -> View:
-    """All of it as it is now."""
+    """The view of the search as it is now."""
     jobs = search.pool.jobs() if search.pool else ()
     waiting = max(sum(state.in_flight for state in search.states.values()) - len(jobs), 0)
     failed = sum(bool(state.fault) for state in search.states.values())
