@@ -117,7 +117,7 @@ class StoredKernel:
     verdict: Verdict | None
     profile: Profile | None
     diff: str
-    """To the principal parent, unified, tunables included; empty where it has none."""
+    """Difference to the principal parent, unified, tunables included; empty where it has none."""
 
     def __repr__(self) -> str:
         return f"<kernel {self.id[:12]} of {self.task}: {self._standing()}>"
@@ -243,7 +243,7 @@ def _made(kind: type[Made], row: Mapping[str, Any], **more: Any) -> Made:
 
 
 def principal_chain(found: Sequence[Ancestor], wanted: tuple[str, str]) -> list[Ancestor]:
-    """Those of a lineage along principal parents of the kernel that is `wanted`, the first one first."""
+    """The part of a lineage along principal parents of the kernel that is `wanted`, the first one first."""
     known, chain = {(each.task, each.kernel_id): each for each in found}, []
     while each := known.pop(wanted, None):
         chain.append(each)
@@ -257,7 +257,7 @@ DAY_NS = 24 * 3600 * 10**9
 
 
 def check_form(to: str) -> None:
-    """It raises UserError for a form that there is not, or whose library is not installed."""
+    """Raise UserError for a form that there is not, or whose library is not installed."""
     if to not in FORMS:
         raise UserError(f"to: {unknown('form', to, FORMS)}")
     if to != "arrow" and find_spec(to) is None:
@@ -317,7 +317,7 @@ Params = Mapping[str, Any]
 ANSWER_BYTES = 2**30
 """The largest answer of a user's query, in bytes."""
 READ_S = 300.0
-"""A question of our own takes so long at most."""
+"""Most seconds of one of the engine's own queries."""
 
 
 class Several:

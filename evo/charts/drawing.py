@@ -53,7 +53,7 @@ def colour(place: int) -> str:
 
 
 def dashes(place: int) -> list[int]:
-    """Those of the series at this place."""
+    """The dashes of the series at this place."""
     return DASHES[(place + place // SERIES) % len(DASHES)]
 
 

@@ -29,7 +29,7 @@ CONCLUDED = (
     "arm", "with_winner", "speedup", "speedup_95", "ratio", "ratio_95", "typical", "typical_95", "ratio_searched", "p",
     "seen_from", "verdict", "spent",
 )  # fmt: skip
-"""Those of the arms; JSON has shares above factors and the score P as well."""
+"""Columns of the table of arms; JSON has shares above factors and the score P as well."""
 
 compares = typer.Typer()
 

@@ -177,7 +177,7 @@ class Used:
     duplicates: int = 0
     rejected: int = 0
     repairs: int = 0
-    """Those of the evaluations that were repairs."""
+    """Number of the evaluations that were repairs."""
     checks: int = 0
     calls: int = 0
     failed_calls: int = 0

@@ -51,7 +51,7 @@ class Conclusions:
     effects: list[Effect]
     """Empty as long as no cell of the reference is judged."""
     cells: int
-    """Those that figures are of when all is judged."""
+    """Number of cells that figures are of when all is judged."""
     judged: int
     tested: tuple[str, ...]
     """Arms that verdicts are given of."""
@@ -228,7 +228,7 @@ class Outlook:
     with_enough: float
     """The same with an operator of each of as many families as verdicts take."""
     sizes: tuple[Size, ...]
-    """Those that would see the registered difference; empty: none of a size that anyone would run."""
+    """Sizes that would see the registered difference; empty: none of a size that anyone would run."""
 
 
 @dataclass(frozen=True)
@@ -245,7 +245,7 @@ class Sizing:
     arms: int
     """Beside the reference."""
     tested: tuple[str, ...]
-    """Those that verdicts are given of; the others are described."""
+    """Arms that verdicts are given of; the others are described."""
     reference: str
     difference: float
     """The registered one, as a share."""

@@ -48,7 +48,7 @@ from operators.files import read_text
 from operators.kernel import Kernel
 
 NEAR = 4
-"""A size becomes one that differs by at most a fourth of it."""
+"""A drawn size differs from the own one by at most one part in so many."""
 SMALL = 128
 """Smaller sizes keep all powers of two that divide them: tiles and vectors are made for them."""
 TRIES = 20
@@ -187,12 +187,12 @@ class _Bench:
 
     @property
     def unsearched(self) -> list[Kernel]:
-        """Those that are right, and were not timed at the sizes that were searched yet."""
+        """Winners that are right, and were not timed at the sizes that were searched yet."""
         return [kernel for kernel in self._right if kernel.id not in self.searched]
 
     @property
     def uncompared(self) -> list[Kernel]:
-        """Those that are right, but for the fastest one, which were not timed beside it yet."""
+        """Winners that are right, but for the fastest one, which were not timed beside it yet."""
         fastest = self.fastest
         return [kernel for kernel in self._right if kernel is not fastest and kernel.id not in self.compared]
 

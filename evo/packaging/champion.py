@@ -53,7 +53,7 @@ class Choice:
 
     @property
     def line(self) -> str:
-        """It in one line."""
+        """The decision in one line."""
         return f"{self.task}: {f'{CHAMPIONS}/{self.record.file}' if self.record else 'kept'}: {self.words}"
 
 

@@ -70,7 +70,7 @@ class Health:
 
     @property
     def line(self) -> str:
-        """It in one line."""
+        """The state in one line."""
         verdict = "no verdict yet" if self.verdict_s is None else f"last verdict {duration(self.verdict_s)} ago"
         state = f"{self.state} ({self.reason})" if self.reason else self.state
         state += f", waits for {self.waits}" if self.waits else ""

@@ -185,7 +185,7 @@ class ModelCosts:
     """Upper bound of what attempts without a known end were billed besides; counts against the budget."""
     lost_usd: float
     likely_lost_tokens: int
-    """The same, if they took the part of their bound that the model's answered calls took."""
+    """Tokens that were lost if these attempts took the part of their bound that answered calls of the model took."""
     likely_lost_usd: float
     doubted: int
     """Calls whose provider told a usage that cannot be, or none."""

@@ -369,7 +369,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def show(shown: RenderableType) -> None:
-    """It writes to standard output: as wide as the terminal, elsewhere as wide as it needs."""
+    """Write to standard output: as wide as the terminal, elsewhere as wide as it needs."""
     made = console()
     if made.is_terminal:
         made.print(shown)

@@ -63,7 +63,7 @@ def _place(part: Path, out: Path) -> None:
 
 
 def export_duckdb(folder: Path, out: Path) -> Path:
-    """It writes the run into the new file `out`: its tables with their rows, the views, and what columns mean.
+    """Write the run into the new file `out`: its tables with their rows, the views, and what columns mean.
 
     It raises StoreError.
     """
@@ -80,7 +80,7 @@ def export_duckdb(folder: Path, out: Path) -> Path:
 
 
 def export_parquet(folder: Path, out: Path) -> list[Path]:
-    """It writes every table and view to `out`/NAME.parquet, in a folder that is new or empty, and returns these files.
+    """Write every table and view to `out`/NAME.parquet, in a folder that is new or empty, and return these files.
 
     It raises StoreError.
     """
@@ -96,8 +96,8 @@ def export_parquet(folder: Path, out: Path) -> list[Path]:
 
 
 def export_reads(folder: Path, out: Path, names: Sequence[str], change: Callable[[str], str]) -> dict[str, int]:
-    """It writes the answers to queries of the engine's own to `out`/QUERY.parquet, their texts changed, and returns how
-    many rows each has.
+    """Write the answers to queries of the engine's own to `out`/QUERY.parquet, their texts changed, and return how many
+    rows each has.
 
     It raises StoreError.
     """
@@ -173,7 +173,7 @@ ABOUT = (
 
 
 def merge(sources: Sequence[Path], out: Path) -> list[Attached]:
-    """It writes the runs of `sources`, folders or files that hold some, into the new file `out`, and returns them.
+    """Write the runs of `sources`, folders or files that hold some, into the new file `out`, and return them.
 
     It raises StoreError for what cannot be merged: what is no run, one that has not begun, and one that is there twice.
     """
@@ -195,7 +195,7 @@ def merge(sources: Sequence[Path], out: Path) -> list[Attached]:
 
 
 def _distinct(runs: Sequence[Attached]) -> Sequence[Attached]:
-    """They, of which each must have begun, and be there once."""
+    """The same runs. It raises StoreError where one has not begun, or is there twice."""
     seen: dict[tuple[object, ...], Attached] = {}
     for run in runs:
         if run.run_id is None:

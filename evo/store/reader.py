@@ -34,13 +34,13 @@ CONFIG: Mapping[str, Any] = {
     "memory_limit": "2GB",
     "max_temp_directory_size": "8GB",
 }
-"""The same for every reader: a process that opens a file twice must configure it alike."""
+"""Settings of every reader: a process that opens a file twice must configure it alike."""
 
 QUERIES = "SELECT, FROM, WITH, DESCRIBE, SUMMARIZE, SHOW and EXPLAIN"
 PROCESS_BYTES = 4 * 2**30
 """Memory that a user's query may allocate besides what there is: some functions of DuckDB heed no limit of its own."""
 GRACE_S = 5.0
-"""By so much longer may a query run that DuckDB cannot interrupt; then the whole process ends."""
+"""Seconds beyond its limit after which a query that DuckDB cannot interrupt ends the whole process."""
 TIMED_OUT = 2
 """Exit code of that process."""
 
@@ -110,7 +110,7 @@ def ask(folder: Where, sql: str, limits: Limits, params: Params | None = None) -
 def answer(
     connection: duckdb.DuckDBPyConnection, sql: str, limits: Limits, params: Params | None = None
 ) -> QueryResult:
-    """The same to a run that is open. It raises StoreError."""
+    """Answer a query to a run that is open, within limits. It raises StoreError."""
     bound = _check_query(connection, sql, params or {})
     with _interrupted(connection, limits.timeout_s):
         try:

@@ -204,7 +204,7 @@ class Union:
             raise
 
     def close(self) -> None:
-        """It lets the runs go."""
+        """Let the runs go."""
         self.connection.close()
 
     def ready(self, sql: str) -> duckdb.DuckDBPyConnection:
