@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from evo.rows import LIBRARY_TIMING
+from evo.rows import LIBRARY_TIMING, profile_from
 from evo.store import Connection, Limits, answer, has_writer, opened, query
 from evo.store.named import named_query
 from evo.store.reads import own_query
 from fitness.evaluation import CheckError, LibraryTiming, Timing
 from fitness.install import pip
-from fitness.profiling.profiles import Bottleneck, Metric, Profile
+from fitness.profiling.profiles import Profile
 from fitness.words import in_words, interval, ratio, standing
 from operators.errors import UserError, unknown
 from operators.plan.defaults import with_defaults
@@ -219,11 +219,7 @@ def _profile(rows: Sequence[Row], metrics: Sequence[Row]) -> Profile | None:
     if not rows and not metrics:
         return None
     known: Row = rows[0] if rows else {"bottleneck": None, "notes_json": "[]"}
-    return Profile(
-        Bottleneck(known["bottleneck"]) if known["bottleneck"] else None,
-        tuple(Metric(each["metric"], each["value"], each["unit"] or "") for each in metrics),
-        tuple(json.loads(known["notes_json"])),
-    )
+    return profile_from({**known, "measured": [{"name": each["metric"], **each} for each in metrics]})
 
 
 def _diff(before: Row, row: Row) -> str:

@@ -20,7 +20,7 @@ from evo.store.reader import BATCH_ROWS, open_reader
 from evo.store.reads import own_query
 from evo.store.schema import VERSION_TABLE, make, note_format, relations, tables
 from evo.store.several import MAIN, MERGED, Attached, attach, identifier, join_runs, literal
-from evo.store.writer import CONFIG, STORAGE_VERSION
+from evo.store.writer import CONFIG, STORAGE_VERSION, place_new
 from evo.version import engine_version
 
 CHANGED_ROWS = 200
@@ -38,7 +38,7 @@ def new_database(out: Path) -> Iterator[duckdb.DuckDBPyConnection]:
         with duckdb.connect(str(part), config=config) as connection:
             yield connection
             connection.execute("CHECKPOINT")
-        _place(part, out)
+        place_new(part, out)
     except duckdb.Error as error:
         raise store_error(f"{out} cannot be written", error) from error
     except FileExistsError:
@@ -48,18 +48,6 @@ def new_database(out: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     finally:
         for file in (part, part.with_name(f"{part.name}.wal")):
             file.unlink(missing_ok=True)
-
-
-def _place(part: Path, out: Path) -> None:
-    """Give a finished file its name. It raises FileExistsError."""
-    try:
-        out.hardlink_to(part)
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without links
-        if out.exists():
-            raise FileExistsError(out) from None
-        part.rename(out)
 
 
 def export_duckdb(folder: Path, out: Path) -> Path:

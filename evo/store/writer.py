@@ -496,15 +496,23 @@ def _create(path: Path) -> None:
             make(connection)
         finally:
             connection.close()
-        try:
-            path.hardlink_to(part)
-        except FileExistsError:
-            pass
-        except OSError:  # a file system without links
-            part.rename(path)
+        with suppress(FileExistsError):
+            place_new(part, path)
     finally:
         for file in (part, part.with_name(f"{part.name}.wal")):
             file.unlink(missing_ok=True)
+
+
+def place_new(part: Path, out: Path) -> None:
+    """Give a finished file its name. It raises FileExistsError."""
+    try:
+        out.hardlink_to(part)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links
+        if out.exists():
+            raise FileExistsError(out) from None
+        part.rename(out)
 
 
 def _connect_locked(path: Path) -> duckdb.DuckDBPyConnection:
