@@ -347,11 +347,6 @@ def _drawn(row: Row) -> Drawn:
     return Drawn(detail["hidden"], detail["timed"])
 
 
-def _name(task: str, kind: str, kernel_id: str) -> str:
-    """The id of an evaluation."""
-    return f"{task}/{kind}/{kernel_id}"
-
-
 class _Judging:
     """Judges winners of one target on a pool of its own: its workers' draws are no other pool's."""
 
@@ -502,7 +497,7 @@ class _Judging:
     async def _keep(self, kernel: Kernel, found: Evaluation, kind: str, more: Rows | None = None) -> None:
         known = rows_of(self._store, "kernels.files", kernels=[kernel.id])
         kernels: Rows = {} if known else {"kernels": [records.kernel_row(kernel)]}
-        name = _name(found.task, kind, kernel.id)
+        name = f"{found.task}/{kind}/{kernel.id}"
         rows = records.evaluation_rows(found, evaluation_id=name, request_id=None, at=time.time())
         await self._commit(records.join(kernels, rows, more or {}))
 

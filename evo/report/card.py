@@ -50,7 +50,8 @@ def _claim(tasks: Sequence[TaskSummary], sure: Sequence[TaskSummary]) -> str:
     if not sure:
         return "nothing: no best kernel is confirmed (evo resume RUN --confirm)"
     certain = [task.best_speedup for task in sure if task.best_speedup]
-    said = f"the naive kernel: {ratio(geometric_mean(certain) if certain else None)}, {_of(sure, tasks)}"
+    said = f"the naive kernel: {ratio(geometric_mean(certain) if certain else None)}, "
+    said += f"confirmed in {len(sure)} of {several(len(tasks), 'task')}"
     beside = [task for task in sure if task.against_library]
     if beside:
         faster = sum((task.against_library_low or 0.0) > 1 for task in beside)
@@ -61,10 +62,6 @@ def _claim(tasks: Sequence[TaskSummary], sure: Sequence[TaskSummary]) -> str:
             f"certainly faster in {faster}"
         )
     return f"{said}. Geometric means."
-
-
-def _of(sure: Sequence[TaskSummary], tasks: Sequence[TaskSummary]) -> str:
-    return f"confirmed in {len(sure)} of {several(len(tasks), 'task')}"
 
 
 def _ships(run: Run, sure: Sequence[TaskSummary]) -> str:

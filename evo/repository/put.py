@@ -425,9 +425,9 @@ class _Dispatch:
             if known not in self.read
         ]
         outputs = [tensor.name for tensor in operator.outputs]
-        segment = str(ast.get_source_segment(text, function))
+        digest = sha256(str(ast.get_source_segment(text, function)).strip().encode()).hexdigest()
         self.fields = {
-            "name": place.name, "file": place.path.name, "device": task.target, "source": _sha(segment),
+            "name": place.name, "file": place.path.name, "device": task.target, "source": digest,
             "gpus": tuple(subject.conditions.get("gpus", ())), "operator": identifier(operator.name),
             "tensors": ", ".join(self.given), "signature": _signature(arguments), "given": ", ".join(self.given),
             "passed": ", ".join(passed), "conditions": " and ".join(conditions) or "True",
@@ -462,10 +462,6 @@ def _on_one_device(given: Sequence[str], target: str) -> str:
     conditions.append(f'{first}.device.type == "{target}"')
     conditions += [f"judged_on({first}.device.index)"] if target == "cuda" else []
     return "".join(f"        and {condition}\n" for condition in conditions)
-
-
-def _sha(segment: str) -> str:
-    return sha256(segment.strip().encode()).hexdigest()
 
 
 def _signature(arguments: ast.arguments) -> str:
