@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from evo.rows import LIBRARY_TIMING
+from evo.rows import LIBRARY_TIMING, profile_from
 from evo.store import Connection, Limits, answer, has_writer, opened, query
 from evo.store.named import named_query
 from evo.store.reads import own_query
 from fitness.evaluation import CheckError, LibraryTiming, Timing
 from fitness.install import pip
-from fitness.profiling.profiles import Bottleneck, Metric, Profile
+from fitness.profiling.profiles import Profile
 from fitness.words import in_words, interval, ratio, standing
 from operators.errors import UserError, unknown
 from operators.plan.defaults import with_defaults
@@ -117,7 +117,7 @@ class StoredKernel:
     verdict: Verdict | None
     profile: Profile | None
     diff: str
-    """To the principal parent, unified, tunables included; empty where it has none."""
+    """Difference to the principal parent, unified, tunables included; empty where it has none."""
 
     def __repr__(self) -> str:
         return f"<kernel {self.id[:12]} of {self.task}: {self._standing()}>"
@@ -219,11 +219,7 @@ def _profile(rows: Sequence[Row], metrics: Sequence[Row]) -> Profile | None:
     if not rows and not metrics:
         return None
     known: Row = rows[0] if rows else {"bottleneck": None, "notes_json": "[]"}
-    return Profile(
-        Bottleneck(known["bottleneck"]) if known["bottleneck"] else None,
-        tuple(Metric(each["metric"], each["value"], each["unit"] or "") for each in metrics),
-        tuple(json.loads(known["notes_json"])),
-    )
+    return profile_from({**known, "measured": [{"name": each["metric"], **each} for each in metrics]})
 
 
 def _diff(before: Row, row: Row) -> str:
@@ -243,7 +239,7 @@ def _made(kind: type[Made], row: Mapping[str, Any], **more: Any) -> Made:
 
 
 def principal_chain(found: Sequence[Ancestor], wanted: tuple[str, str]) -> list[Ancestor]:
-    """Those of a lineage along principal parents of the kernel that is `wanted`, the first one first."""
+    """The part of a lineage along principal parents of the kernel that is `wanted`, the first one first."""
     known, chain = {(each.task, each.kernel_id): each for each in found}, []
     while each := known.pop(wanted, None):
         chain.append(each)
@@ -257,7 +253,7 @@ DAY_NS = 24 * 3600 * 10**9
 
 
 def check_form(to: str) -> None:
-    """It raises UserError for a form that there is not, or whose library is not installed."""
+    """Raise UserError for a form that there is not, or whose library is not installed."""
     if to not in FORMS:
         raise UserError(f"to: {unknown('form', to, FORMS)}")
     if to != "arrow" and find_spec(to) is None:
@@ -317,7 +313,7 @@ Params = Mapping[str, Any]
 ANSWER_BYTES = 2**30
 """The largest answer of a user's query, in bytes."""
 READ_S = 300.0
-"""A question of our own takes so long at most."""
+"""Most seconds of one of the engine's own queries."""
 
 
 class Several:

@@ -66,7 +66,7 @@ class Journal(Protocol):
     """Sentences for the user on what was out of the ordinary when it was opened."""
 
     def commit(self, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> Future[None]:
-        """It appends rows to several tables in one transaction; batches are committed in the order of the calls.
+        """Append rows to several tables in one transaction; batches are committed in the order of the calls.
 
         The future is done after the commit, and fails, or the call does, with StoreError.
         """
@@ -77,11 +77,11 @@ class Journal(Protocol):
         ...
 
     def outdate_snapshot(self) -> None:
-        """It lets every later reader see what was committed before this call."""
+        """Let every later reader see what was committed before this call."""
         ...
 
     def close(self) -> None:
-        """It commits what waits and closes; a second call does nothing."""
+        """Commit what waits and close; a second call does nothing."""
         ...
 
 
@@ -90,7 +90,7 @@ class FieldColumn:
     """Column of a field that the store keeps in another form, or under another name; pydantic ends the decoding."""
 
     name: str
-    """In the table."""
+    """Name in the table."""
     encode: Callable[[Any], Any] = lambda value: value
     decode: Callable[[Any], Any] = lambda value: value
 

@@ -53,7 +53,7 @@ def colour(place: int) -> str:
 
 
 def dashes(place: int) -> list[int]:
-    """Those of the series at this place."""
+    """The dashes of the series at this place."""
     return DASHES[(place + place // SERIES) % len(DASHES)]
 
 
@@ -106,28 +106,25 @@ class Figure:
         return _page(self.title, f"<figure><figcaption>{escape(self.title)}</figcaption>{self.svg}</figure>").encode()
 
     def _drawn_svg(self) -> bytes:
-        check_drawing()
-        import vl_convert
-
-        drawn: str = vl_convert.vegalite_to_svg(on_paper(self.spec))
-        return drawn.encode()
+        return str(_converter().vegalite_to_svg(on_paper(self.spec))).encode()
 
     def _png(self) -> bytes:
-        check_drawing()
-        import vl_convert
-
-        drawn: bytes = vl_convert.vegalite_to_png(on_paper(self.spec), scale=2)
-        return drawn
+        return bytes(_converter().vegalite_to_png(on_paper(self.spec), scale=2))
 
     def _json(self) -> bytes:
         return json.dumps(on_paper(self.spec)).encode()
 
 
-def _svg(spec: Mapping[str, Any], told: str) -> str:
+def _converter() -> Any:
+    """The library that draws. It raises UserError where it is not installed."""
     check_drawing()
     import vl_convert
 
-    drawn: str = vl_convert.vegalite_to_svg({"config": CONFIG, **spec})
+    return vl_convert
+
+
+def _svg(spec: Mapping[str, Any], told: str) -> str:
+    drawn: str = _converter().vegalite_to_svg({"config": CONFIG, **spec})
     _, _, inside = drawn.partition("<svg ")
     return f'<svg role="img" aria-label="{escape(told)}" {inside}'
 
@@ -217,13 +214,11 @@ SNIPPET = "globalThis.vegaEmbed = vegaEmbed;"
 @cache
 def vega() -> tuple[str, str]:
     """Vega's script, packed, and its digest for a page's policy. It is put together once on a machine, for seconds."""
-    check_drawing()
-    import vl_convert
-
-    found = vl_convert.get_vega_version(), vl_convert.get_vegalite_versions()[-1], vl_convert.get_vega_embed_version()
+    converter = _converter()
+    found = converter.get_vega_version(), converter.get_vegalite_versions()[-1], converter.get_vega_embed_version()
     kept = cache_folder() / f"vega-{'-'.join(found)}.js"
     if not kept.exists():
-        publish(kept, vl_convert.javascript_bundle(SNIPPET).encode())
+        publish(kept, converter.javascript_bundle(SNIPPET).encode())
     code = f"(() => {{{kept.read_text(encoding='utf-8')}}})();"  # its names are none of the page's
     return packed(code), base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
 

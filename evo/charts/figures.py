@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from evo.charts.drawing import HEIGHT, WIDTH, Figure, colour, series_scales
 from fitness.words import ratio
 
 Rows = Sequence[Mapping[str, Any]]
+Item = TypeVar("Item", bound=Mapping[str, Any])
 TIMES = {
     "labelExpr": "datum.label ? datum.label + 'x' : ''", "tickCount": 5, "format": "~g", "labelOverlap": True,
     "titlePadding": 12,
@@ -27,6 +28,22 @@ AXES = {
 CELL = 34
 """Height of a row of the map, in pixels."""
 TIME_UNITS = (("days", "d", 86_400), ("hours", "h", 3600), ("minutes", "min", 60))
+
+
+def by_task(rows: Iterable[Item]) -> dict[str, list[Item]]:
+    """Rows by their tasks, in their order."""
+    found: dict[str, list[Item]] = {}
+    for row in rows:
+        found.setdefault(row["task"], []).append(row)
+    return found
+
+
+def domain(values: Iterable[float]) -> list[float]:
+    """The ends of an axis of speedups, naive among its values, with some room."""
+    ends = [1.0, *values]
+    low, high = min(ends), max(ends)
+    room = max((high / low) ** 0.05, 1.02)
+    return [low / room, high * room]
 
 
 def time_unit(longest_s: float) -> tuple[str, str, int]:
@@ -49,9 +66,7 @@ def progress_figure(task: str, leaders: Rows, end: Mapping[str, Any], against: s
         for row in (*leaders, {**leaders[-1], against: end[against]})
     ]
     values = [row[name] for row in rows for name in ("speedup", "estimate", "low", "high") if row[name]]
-    low, high = min([1.0, *values]), max([1.0, *values])
-    room = max((high / low) ** 0.05, 1.02)
-    up = {"type": "quantitative", "scale": {"type": "log", "domain": [low / room, high * room]}, "axis": TIMES}
+    up = {"type": "quantitative", "scale": {"type": "log", "domain": domain(values)}, "axis": TIMES}
     x = {"field": "at", "type": "quantitative", "title": title, "axis": WHOLE}
     own = {"color": colour(0), "interpolate": "step-after"}
     spec = layered(rows, [

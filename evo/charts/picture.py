@@ -275,16 +275,41 @@ def _timed(
     points: Rows, steps: Rows, moves: Rows, x: Mapping[str, Any], look: Mapping[str, Any], linked: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The panel of kernels that have a time."""
+    y = _up(points, steps)
+    kernels = {
+        "transform": [
+            {"filter": f"indexof({json.dumps(TIMED)}, datum.verdict) >= 0"},
+            {"calculate": CELL, "as": "place"},
+            {"joinaggregate": [{"op": "max", "field": "certain", "as": "top"}], "groupby": ["place"]},
+            {"filter": "!archive || datum.certain == datum.top"},
+        ],
+        "params": [{"name": "zoom", "bind": "scales", "select": {
+            "type": "interval", "zoom": "wheel![event.shiftKey]",
+            "translate": "[pointerdown[event.shiftKey], window:pointerup] > window:pointermove!",
+        }}],
+        "mark": MARK, "encoding": {"x": x, "y": {"field": "certain", **y}, **look},
+    }  # fmt: skip
+    layers = [_tree(x, y), kernels, *_paths(steps, x, y, look["href"], linked), *(_moved(x, y) if moves else ())]
+    return {"width": WIDTH, "height": HEIGHT, "layer": layers}
+
+
+def _up(points: Rows, steps: Rows) -> dict[str, Any]:
+    """The encoding of speedups, but for their field."""
     found = [point["certain"] for point in points if point["certain"]]
     top = max([1.0, *found])
     found += [min(step[name], 1.5 * top) for step in steps for name in ("low", "speedup", "high") if step[name]]
     low, high = min([1.0, *found]), max([1.0, *found])
     low, high = low / 1.03, high * max((high / low) ** 0.08, 1.05)  # above the highest there is room for its label
-    y = {
+    return {
         "type": "quantitative", "title": "certain speedup over naive",
         "scale": {"type": "log", "domain": [low, high], "nice": False}, "axis": TIMES,
     }  # fmt: skip
-    estimate = {"field": "speedup", **y}
+
+
+def _paths(
+    steps: Rows, x: Mapping[str, Any], y: Mapping[str, Any], href: Mapping[str, Any], linked: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """The layers of the paths to the best kernels: lines, intervals, their ends' speedups, and estimates as rings."""
     path = {
         "data": {"name": "paths"},
         "transform": [
@@ -296,48 +321,31 @@ def _timed(
     faint = {"expr": f"task || {champions} <= {MOST_STRONG} ? 1 : 0.2"}  # or they hide the others
     own = {"color": "var(--ink)", "clip": True}
     alone = json.dumps(champions == 1)
-    return {
-        "width": WIDTH, "height": HEIGHT,
-        "layer": [
-            _tree(x, y),
-            {
-                "transform": [
-                    {"filter": f"indexof({json.dumps(TIMED)}, datum.verdict) >= 0"},
-                    {"calculate": CELL, "as": "place"},
-                    {"joinaggregate": [{"op": "max", "field": "certain", "as": "top"}], "groupby": ["place"]},
-                    {"filter": "!archive || datum.certain == datum.top"},
-                ],
-                "params": [{"name": "zoom", "bind": "scales", "select": {
-                    "type": "interval", "zoom": "wheel![event.shiftKey]",
-                    "translate": "[pointerdown[event.shiftKey], window:pointerup] > window:pointermove!",
-                }}],
-                "mark": MARK, "encoding": {"x": x, "y": {"field": "certain", **y}, **look},
+    certain = {"field": "certain", **y}
+    return [
+        {
+            **path, "mark": {"type": "line", "strokeWidth": 1.5, "opacity": faint, **own},
+            "encoding": {"x": x, "y": certain, "detail": {"field": "champion"},
+                         "order": {"field": "step", "type": "quantitative"}},
+        },
+        {
+            **path, "mark": {"type": "rule", "opacity": 0.5, **own},
+            "encoding": {"x": x, "y": {"field": "low", **y}, "y2": {"field": "high"}},
+        },
+        {
+            **path, "transform": [*path["transform"], {"filter": f"datum.step == 0 && (task || {alone})"}],
+            "mark": {"type": "text", "dy": -10, "fontWeight": "bold", **own},
+            "encoding": {"x": x, "y": certain, "text": {"field": "label"}},
+        },
+        {
+            **path,
+            "mark": {
+                "type": "point", "size": 40, "strokeWidth": 1.2, "opacity": faint, "tooltip": {"content": "data"},
+                **own,
             },
-            {
-                **path, "mark": {"type": "line", "strokeWidth": 1.5, "opacity": faint, **own},
-                "encoding": {"x": x, "y": {"field": "certain", **y}, "detail": {"field": "champion"},
-                             "order": {"field": "step", "type": "quantitative"}},
-            },
-            {
-                **path, "mark": {"type": "rule", "opacity": 0.5, **own},
-                "encoding": {"x": x, "y": {"field": "low", **y}, "y2": {"field": "high"}},
-            },
-            {
-                **path, "transform": [*path["transform"], {"filter": f"datum.step == 0 && (task || {alone})"}],
-                "mark": {"type": "text", "dy": -10, "fontWeight": "bold", **own},
-                "encoding": {"x": x, "y": {"field": "certain", **y}, "text": {"field": "label"}},
-            },
-            {
-                **path,
-                "mark": {
-                    "type": "point", "size": 40, "strokeWidth": 1.2, "opacity": faint, "tooltip": {"content": "data"},
-                    **own,
-                },
-                "encoding": {"x": x, "y": estimate, "href": look["href"]},
-            },
-            *(_moved(x, y) if moves else ()),
-        ],
-    }  # fmt: skip
+            "encoding": {"x": x, "y": {"field": "speedup", **y}, "href": href},
+        },
+    ]  # fmt: skip
 
 
 def _tree(x: Mapping[str, Any], y: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from evo.charts.drawing import Figure, Interactive
-from evo.charts.figures import map_figure, progress_figure
+from evo.charts.figures import by_task, map_figure, progress_figure
 from evo.charts.picture import AnswersQueries, individuals_picture, pictured
 from evo.charts.roofline import rooflines
 from operators.errors import UserError
@@ -49,7 +49,7 @@ class Plots:
         """The certain speedup so far of each task, with leaders' estimates and intervals, over evaluations or time."""
         if over not in ACROSS:
             raise UserError(f"over: {over}: say evaluations or time")
-        leaders = _by_task(self._run.query("leaders").to_pylist(), task)
+        leaders = by_task(_of(task, self._run.query("leaders").to_pylist()))
         ends = {row["task"]: row for row in self._run.rows("report.ends")}
         return _joined([progress_figure(each, rows, ends[each], ACROSS[over]) for each, rows in leaders.items()])
 
@@ -64,30 +64,26 @@ class Plots:
 
     def archive(self, task: str = "") -> Figure:
         """The best kernel of each cell of the behaviour space, by its certain speedup."""
-        cells = _by_task(self._run.rows("report.elites"), task)
+        cells = by_task(_of(task, self._run.rows("report.elites")))
         return _joined([map_figure(each, rows) for each, rows in cells.items()])
 
     def roofline(self, task: str = "") -> Figure:
         """The rates that best, naive and library kernels reach below the device's peaks."""
-        timings = [row for row in self._run.rows("report.roofline") if row["task"].startswith(task)]
-        return _joined(rooflines(self._run.config, timings)[2])
+        return _joined(rooflines(self._run.config, _of(task, self._run.rows("report.roofline")))[2])
 
 
 def _pictured(run: AnswersQueries, task: str, kernel: str = "") -> Interactive:
     found = pictured(run, task if kernel else "", kernel)
-    rows = [row for row in found["individuals"] if row["task"].startswith(task)]
+    rows = _of(task, found["individuals"])
     paths = [step for step in found["paths"] if step["champion"].startswith(task)]
     if not rows:
         raise _nothing()
     return individuals_picture(rows, paths, found["migrations"])
 
 
-def _by_task(rows: Rows, task: str) -> dict[str, Rows]:
-    found: dict[str, Rows] = {}
-    for row in rows:
-        if row["task"].startswith(task):
-            found.setdefault(row["task"], []).append(row)
-    return found
+def _of(task: str, rows: Rows) -> Rows:
+    """The rows of tasks that begin so."""
+    return [row for row in rows if row["task"].startswith(task)]
 
 
 def _joined(figures: Sequence[Figure]) -> Figure:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from evo.charts.drawing import Figure, colour
-from evo.charts.figures import Rows, layered
+from evo.charts.figures import Rows, by_task, layered
 from fitness.profiling.roofline import Peaks, roofline
 from fitness.targets import device_info, peaks
 from operators.catalog import load
@@ -24,11 +24,8 @@ def rooflines(config: Mapping[str, Any], timings: Rows) -> tuple[Peaks | None, l
     """The device's peaks, if they are known; each workload of `timings` (rows of `report.roofline`) with its place
     below them; and a figure of each task."""
     limits, rows, drawn = stored_peaks(config), [], []
-    timed: dict[str, list[Mapping[str, Any]]] = {}
-    for row in timings:
-        timed.setdefault(row["task"], []).append(row)
     named = {name.rstrip("/").rpartition("/")[2]: name for name in config.get("operators", ())}
-    for task, of_task in timed.items():
+    for task, of_task in by_task(timings).items():
         points = placed(task, of_task, named, limits)
         rows += points
         if shown := [row for row in points if row["flops"] and row["bytes"]]:

@@ -14,11 +14,11 @@ import typer
 
 from evo.cli.compare import compares
 from evo.cli.completion import operator_names
-from evo.cli.export import packages, promotes
+from evo.cli.export import packages
 from evo.cli.operators import machine, own, show_pages
 from evo.cli.outside import login, outside
-from evo.cli.runs import looks, reports, uis
-from evo.cli.shared import RUNS, AsJson, Hub, LogAs, Notices, RunName, Runs, say
+from evo.cli.runs import looks
+from evo.cli.shared import FAILED, INTERRUPTED, RUNS, USAGE, AsJson, Hub, LogAs, Notices, RunName, Runs, say
 from evo.cli.sql import asks
 from evo.report.output import as_json as json_of
 from evo.report.output import raw, safe_streams
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from evo.api import Run
     from evo.report.health import Health
     from evo.report.status import Standing, TaskSummary
-
-DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 app = typer.Typer(
     help="Evolutionary search over populations of GPU and CPU kernels.",
@@ -402,13 +400,10 @@ def evaluate(
 
 app.add_typer(machine)
 app.add_typer(looks)  # behind the commands that are used first
-app.add_typer(reports)
-app.add_typer(uis)
 app.add_typer(asks)
 app.add_typer(compares)
 app.add_typer(outside)
 app.add_typer(packages)
-app.add_typer(promotes)
 app.add_typer(own)
 
 

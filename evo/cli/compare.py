@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from evo.cli.shared import RUNS, AsJson, Runs, say
+from evo.cli.shared import FAILED, INTERRUPTED, RUNS, AsJson, Runs, say
 from evo.report.output import as_json as json_of
 
 if TYPE_CHECKING:
@@ -20,27 +20,16 @@ if TYPE_CHECKING:
     from evo.compare.judgement import JudgedCell
     from evo.compare.leaks import Hermetic, Leak
 
-FAILED, INTERRUPTED = 1, 130
-
 SHOWN = (
-    "task",
-    "arm",
-    "seed",
-    "standing",
-    "speedup",
-    "judged",
-    "searched",
-    "evaluations",
-    "trials",
-    "tokens",
+    "task", "arm", "seed", "standing", "speedup", "judged", "searched", "evaluations", "trials", "tokens",
     "lost_tokens",
-)
+)  # fmt: skip
 """Columns of the table; JSON and the view `used` have them all."""
 CONCLUDED = (
     "arm", "with_winner", "speedup", "speedup_95", "ratio", "ratio_95", "typical", "typical_95", "ratio_searched", "p",
     "seen_from", "verdict", "spent",
 )  # fmt: skip
-"""Those of the arms; JSON has shares above factors and the score P as well."""
+"""Columns of the table of arms; JSON has shares above factors and the score P as well."""
 
 compares = typer.Typer()
 
@@ -78,7 +67,7 @@ def compare(
     from evo.compare.running import compare as run
     from evo.compare.running import prepare
     from evo.outside.importing import operators_of
-    from evo.report.comparison.progress import ComparisonProgress
+    from evo.report.live import ComparisonProgress
 
     made = read_comparison(config, models=llm, settings=set_)
     made = made.model_copy(update={"operators": operators_of(made.operators)})

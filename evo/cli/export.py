@@ -12,10 +12,34 @@ import typer
 from evo.cli.shared import RUNS, AsJson, Hub, RunName, Runs
 from evo.report.output import as_json as json_of
 
-promotes = typer.Typer()
+packages = typer.Typer()
 
 
-@promotes.command()
+@packages.command()
+def package(
+    operator: Annotated[str, typer.Argument(help="Name, or folder of your own.")],
+    kernel: Annotated[str, typer.Argument(help="Kernel file, or one of the operator's own, such as champions/h200.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="New folder; nothing is overwritten.")],
+    target: Annotated[str, typer.Option(help="cpu or cuda; default: by the file's ending.")] = "",
+    dtype: Annotated[str, typer.Option(help="Element type.")] = "",
+    hub: Hub = False,
+    form: Annotated[
+        str, typer.Option("--as", metavar="FORMAT", help="Write a solution of an imported task, as evo best --as does.")
+    ] = "",
+) -> None:
+    """Write a kernel into a folder that works without kernel-evo: code, loader, test, verdict, lineage."""
+    from evo.packaging.package import from_file, write_package
+    from evo.packaging.solution import write_solution
+
+    subject = from_file(operator, kernel, target=target, dtype=dtype)
+    if form:
+        write_solution(subject, form, folder)
+    else:
+        write_package(subject, folder, hub=hub)
+    print(f"{operator}: {kernel} written to {folder}", file=sys.stderr)
+
+
+@packages.command()
 def champion(
     run: RunName = "last",
     tasks: Annotated[
@@ -51,7 +75,7 @@ def champion(
     print(f"{taken} of {len(chosen)} champions {'would be replaced' if dry_run else 'are new'}")
 
 
-@promotes.command()
+@packages.command()
 def put(
     run: RunName = "last",
     into: Annotated[
@@ -100,30 +124,3 @@ def put(
     if not put_it(made, test=test, python=python, every=every, say=lambda line: print(line, flush=True)):
         raise typer.Exit(1)
     print(f"put; it goes out with: evo put --undo --into {place.path}:{place.name}")
-
-
-packages = typer.Typer()
-
-
-@packages.command()
-def package(
-    operator: Annotated[str, typer.Argument(help="Name, or folder of your own.")],
-    kernel: Annotated[str, typer.Argument(help="Kernel file, or one of the operator's own, such as champions/h200.")],
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="New folder; nothing is overwritten.")],
-    target: Annotated[str, typer.Option(help="cpu or cuda; default: by the file's ending.")] = "",
-    dtype: Annotated[str, typer.Option(help="Element type.")] = "",
-    hub: Hub = False,
-    form: Annotated[
-        str, typer.Option("--as", metavar="FORMAT", help="Write a solution of an imported task, as evo best --as does.")
-    ] = "",
-) -> None:
-    """Write a kernel into a folder that works without kernel-evo: code, loader, test, verdict, lineage."""
-    from evo.packaging.package import from_file, write_package
-    from evo.packaging.solution import write_solution
-
-    subject = from_file(operator, kernel, target=target, dtype=dtype)
-    if form:
-        write_solution(subject, form, folder)
-    else:
-        write_package(subject, folder, hub=hub)
-    print(f"{operator}: {kernel} written to {folder}", file=sys.stderr)

@@ -10,21 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from evo.cli.completion import beginnings, operator_names
-from evo.cli.shared import AsJson
+from evo.cli.shared import FAILED, AsJson, say
 from evo.report.output import as_json as json_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from evo.report.reference import Page
     from mutators.mutants import Mutant
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from evo.report.reference import Page
-
-
-FAILED = 1
 LIMIT = "5min"
 MOST = 60
 SHAPES = Path("shapes.json")
@@ -109,7 +103,7 @@ def record(
     if others:
         print(f"{others:>8} x other kinds of calls, which are not in the record")
     if not calls:
-        print(f"evo: {function} was not called by a Python process of the command", file=sys.stderr)
+        say(f"{function} was not called by a Python process of the command")
     else:
         print(f"then: evo take {function}{'' if out == SHAPES else f' --shapes {out}'}")
     if code or not calls:

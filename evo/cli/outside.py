@@ -8,22 +8,22 @@ import os
 import sys
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from evo.cli.shared import RUNS, Runs
+from evo.cli.shared import FAILED, RUNS, Runs, say
+from evo.report.amounts import several
 from evo.report.output import as_json as json_of
 from operators.errors import UserError, unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from evo.outside.questions import Told
-    from evo.session import Session
 
-FAILED = 1
 LINES = (".jsonl", ".ndjson")
 TAKEN_EVERY_S = 0.1
 
@@ -72,7 +72,7 @@ def ask(
     except OSError as error:
         raise UserError(f"--out {out}: cannot be written: {error.strerror}; name a file") from None
     where = f" written to {out}" if out else ""
-    print(f"evo: {len(asked)} of {len(found)} open questions{where}; answer with: evo tell {run} FILE", file=sys.stderr)
+    say(f"{len(asked)} of {len(found)} open questions{where}; answer with: evo tell {run} FILE")
 
 
 @outside.command()
@@ -100,10 +100,11 @@ def tell(
     """
     began = time.time()
     from evo.budget import parse_limits
+    from evo.cli.commands import searching
     from evo.folders import find_run
     from evo.inbox import Inbox
     from evo.outside.questions import Desk, comparison_in
-    from evo.session import Session
+    from evo.session import Session, resume
     from evo.store.snapshots import has_writer
 
     author = author or login()
@@ -120,9 +121,10 @@ def tell(
         time.sleep(TAKEN_EVERY_S)
     if left and left.exists():
         if go:
-            _go_on(folder, limits, Session(began=began, wait_s=wait), as_json=as_json)
+            session = Session(began=began, wait_s=wait)
+            searching(folder, lambda progress: resume(folder, limits, progress, session), as_json=as_json)
         elif not has_writer(folder):
-            print(f"evo: no search is under way; take them in with: evo resume {folder}", file=sys.stderr)
+            say(f"no search is under way; take them in with: evo resume {folder}")
     if found.problems:
         raise typer.Exit(FAILED)
 
@@ -212,41 +214,34 @@ def _tell_comparison(folder: Path, files: list[Path], *, to: str, author: str, a
     from evo.outside.questions import ComparisonDesk
 
     desk = ComparisonDesk(folder, author)
-    given = _Given(to=desk.key(to) if to else "", author=author, parents=[], task="", note="")
+    given = _Given(author=author, to=desk.key(to) if to else "")
     found = desk.look_at(line for file in files for line in given.lines(file))
     desk.put()
     _show_told(found, as_json=as_json)
-    print("evo: take them in with: evo compare CONFIG", file=sys.stderr)
+    say("take them in with: evo compare CONFIG")
     if found.problems:
         raise typer.Exit(FAILED)
 
 
 def _show_told(found: Told, *, as_json: bool) -> None:
     for problem in found.problems:
-        print(f"evo: {problem}", file=sys.stderr)
+        say(problem)
     if as_json:
         print(json_of({"answers": found.answers, "guests": found.guests, "problems": found.problems}))
     else:
-        told = f"{_count(found.answers, 'answer')}, {_count(found.guests, 'kernel')}"
-        print(f"told: {told}; not taken: {_count(len(found.problems), 'line')}")
+        told = f"{several(found.answers, 'answer')}, {several(found.guests, 'kernel')}"
+        print(f"told: {told}; not taken: {several(len(found.problems), 'line')}")
 
 
-def _go_on(folder: Path, limits: dict[str, float], session: Session, *, as_json: bool) -> None:
-    from evo.cli.commands import searching
-    from evo.session import resume
-
-    searching(folder, lambda progress: resume(folder, limits, progress, session), as_json=as_json)
-
-
+@dataclass(frozen=True, kw_only=True)
 class _Given:
-    """Files that the command's options name."""
+    """Files that the command's options name, with what the options say of them."""
 
-    def __init__(self, *, to: str, author: str, parents: list[str], task: str, note: str) -> None:
-        self._to = to
-        self._author = author
-        self._parents = parents
-        self._task = task
-        self._note = note
+    author: str
+    to: str = ""
+    parents: Sequence[str] = ()
+    task: str = ""
+    note: str = ""
 
     def lines(self, file: Path) -> Iterator[tuple[str, str]]:
         """The lines that a file comes to, each with its place. It raises UserError."""
@@ -259,18 +254,14 @@ class _Given:
             raise UserError(f"{file}: cannot be read: {error.strerror}") from None
         except UnicodeDecodeError as error:
             raise UserError(f"{file}: it is not UTF-8: {error.reason}") from None
-        if self._to:
-            yield str(file), _line({"custom_id": self._to, "content": text, "author": self._author})
+        if self.to:
+            yield str(file), _line({"custom_id": self.to, "content": text, "author": self.author})
         elif file.suffix in LINES or str(file) == "-":
             numbered = enumerate(text.split("\n"), 1)
             yield from ((f"{file}:{number}", line) for number, line in numbered if line.strip())
         else:
-            guest = {"source": text, "author": self._author, "task": self._task, "parents": self._parents}
-            yield str(file), _line({**guest, "note": self._note})
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+            guest = {"source": text, "author": self.author, "task": self.task, "parents": self.parents}
+            yield str(file), _line({**guest, "note": self.note})
 
 
 def _line(value: object) -> str:

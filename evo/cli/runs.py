@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from evo.cli.completion import kernel_ids
-from evo.cli.shared import RUNS, AsJson, LogAs, Notices, RunName, Runs, say
+from evo.cli.shared import INTERRUPTED, RUNS, AsJson, LogAs, Notices, RunName, Runs, say
 from evo.report.output import as_json as json_of
 from operators.errors import UserError
 
@@ -20,6 +20,8 @@ Kernel = Annotated[
     str,
     typer.Argument(help="Id of a kernel, or its beginning; `naive` or `best` of the task.", autocompletion=kernel_ids),
 ]
+
+LOOPBACK = "127.0.0.1"
 
 looks = typer.Typer()
 
@@ -129,10 +131,7 @@ def _show(found: dict[str, Any]) -> None:
             print(found[part])
 
 
-reports = typer.Typer()
-
-
-@reports.command()
+@looks.command()
 def report(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Folder, id or its beginning, or `last`.")] = "last",
     out: Annotated[
@@ -151,7 +150,7 @@ def report(
     print(write_report(where, out or Path(f"{where.stem}-report.html"), replace=force))
 
 
-@reports.command()
+@looks.command()
 def score(
     names: Annotated[list[str], typer.Argument(metavar="RUN...", help="Runs, folders of runs, or patterns.")],
     out: Annotated[Path | None, typer.Option(metavar="FILE.md", help="Write to this new file.")] = None,
@@ -181,7 +180,7 @@ def score(
     print(out)
 
 
-@reports.command()
+@looks.command()
 def card(
     run: Annotated[
         str, typer.Argument(metavar="RUN|COMPARISON", help="As for other commands; a comparison's folder or name.")
@@ -204,12 +203,7 @@ def card(
         print(f"{name:<11} {said}")
 
 
-INTERRUPTED = 130
-LOOPBACK = "127.0.0.1"
-uis = typer.Typer()
-
-
-@uis.command()
+@looks.command()
 def ui(
     run: RunName = "last",
     host: Annotated[
@@ -240,10 +234,7 @@ def ui(
             name, number = serving.socket.getsockname()[:2]
             address = f"http://{f'[{name}]' if ':' in name else name}:{number}/"
             if not is_loopback(name):
-                print(
-                    f"evo: everyone who reaches {address} can read this run, prompts and sources included",
-                    file=sys.stderr,
-                )
+                say(f"everyone who reaches {address} can read this run, prompts and sources included")
             print(f"run {folder} is shown at {address} (Ctrl-C ends it)", flush=True)
             watched.look()
             # The process of the other pages, and what draws in it, take two seconds to start: not those of a reader.

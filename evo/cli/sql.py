@@ -298,7 +298,7 @@ def format_of(name: str, out: Path | None) -> str:
 
 
 def show(table: pa.Table, form: str) -> None:
-    """It writes an answer to standard output. It raises UserError for Parquet on a terminal."""
+    """Write an answer to standard output. It raises UserError for Parquet on a terminal."""
     if form == PARQUET:
         stream = raw(sys.stdout)
         if stream.isatty():
@@ -315,7 +315,7 @@ def show(table: pa.Table, form: str) -> None:
 
 
 def write(table: pa.Table, form: str, out: Path, *, replace: bool) -> None:
-    """It writes an answer to a file, which must be new unless it may `replace` one. It raises UserError."""
+    """Write an answer to a file, which must be new unless it may `replace` one. It raises UserError."""
     content = parquet_bytes(table) if form == PARQUET else TEXTS[form](table).encode("utf-8", "surrogatepass")
     try:
         with out.open("wb" if replace else "xb") as file:

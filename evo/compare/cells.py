@@ -71,12 +71,6 @@ def folder_of(runs: Path, name: str) -> Path:
     return runs / f"compare-{name}"
 
 
-def begun(folder: Path) -> tuple[Comparison, list[Cell]]:
-    """The comparison that was begun in `folder`, and its cells in their order. It raises UserError."""
-    known = stored(folder)
-    return known.config, known.cells()
-
-
 def stored(folder: Path) -> Begun:
     """The beginning of a comparison. It raises UserError where none was begun."""
     try:
@@ -183,7 +177,7 @@ class Used:
     duplicates: int = 0
     rejected: int = 0
     repairs: int = 0
-    """Those of the evaluations that were repairs."""
+    """Number of the evaluations that were repairs."""
     checks: int = 0
     calls: int = 0
     failed_calls: int = 0
@@ -247,8 +241,8 @@ class CellResult:
 
 def cell_results(folder: Path) -> list[CellResult]:
     """All cells of the comparison in `folder`, in the order in which they are begun. It raises UserError."""
-    comparison, cells = begun(folder)
-    return [_result(comparison.name, cell, folder / cell.name) for cell in cells]
+    known = stored(folder)
+    return [_result(known.config.name, cell, folder / cell.name) for cell in known.cells()]
 
 
 @dataclass(frozen=True)

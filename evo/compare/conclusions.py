@@ -51,7 +51,7 @@ class Conclusions:
     effects: list[Effect]
     """Empty as long as no cell of the reference is judged."""
     cells: int
-    """Those that figures are of when all is judged."""
+    """Number of cells that figures are of when all is judged."""
     judged: int
     tested: tuple[str, ...]
     """Arms that verdicts are given of."""
@@ -228,7 +228,7 @@ class Outlook:
     with_enough: float
     """The same with an operator of each of as many families as verdicts take."""
     sizes: tuple[Size, ...]
-    """Those that would see the registered difference; empty: none of a size that anyone would run."""
+    """Sizes that would see the registered difference; empty: none of a size that anyone would run."""
 
 
 @dataclass(frozen=True)
@@ -245,7 +245,7 @@ class Sizing:
     arms: int
     """Beside the reference."""
     tested: tuple[str, ...]
-    """Those that verdicts are given of; the others are described."""
+    """Arms that verdicts are given of; the others are described."""
     reference: str
     difference: float
     """The registered one, as a share."""
@@ -307,7 +307,7 @@ def sizing(made: Comparison, cells: Sequence[Cell], results: Sequence[CellResult
     """The size of a comparison with these cells; `results` of it or of a smaller one tell how much cells vary."""
     operators, kin = {cell.operator for cell in cells}, made.families()
     families = Counter(kin[operator] for operator in operators)
-    tasks = len({(cell.operator, cell.dtype, cell.target) for cell in cells}) / len(operators)
+    tasks = len({cell.task for cell in cells}) / len(operators)
     arms = max(len(made.tested), 1)
     least = least_families(arms)
     outlooks = tuple(
@@ -406,7 +406,7 @@ def plan(made: Comparison, cells: Sequence[Cell]) -> ComparisonPlan:
     tuned = sum(cell.config.cell.trials for cell in cells if cell.config.cell)
     return ComparisonPlan(
         made.name, [_arm(made, name, cells) for name in made.arms], len(cells), len(asking),
-        len({(cell.operator, cell.dtype, cell.target) for cell in cells}), len(made.seeds), kind, amount, tuned,
+        len({cell.task for cell in cells}), len(made.seeds), kind, amount, tuned,
         _most_usd(kind, amount, asking),
         f"{made.at_once or f'twice the jobs of the pool (8 jobs: {cells_at_once(cells, 8)})'}",
     )  # fmt: skip

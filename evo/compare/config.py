@@ -229,6 +229,11 @@ class Cell:
         """The name of its folder."""
         return f"{self.arm}-{self.operator}-{self.dtype}-{self.target}-s{self.seed}"
 
+    @property
+    def task(self) -> str:
+        """`operator/dtype/target`."""
+        return f"{self.operator}/{self.dtype}/{self.target}"
+
 
 def read_comparison(path: Path, *, models: Sequence[str] = (), settings: Sequence[str] = ()) -> Comparison:
     """The comparison of a TOML file. It raises UserError, one line.

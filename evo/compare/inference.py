@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cache, partial
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,11 +29,10 @@ ALPHA = 0.05
 """The error rate of all arms of a comparison together."""
 POWER = 0.8
 MOST_EXACT = 14
-"""Up to so many families all patterns of signs are tried; beyond it FLIPS of them."""
+"""Most families of which all patterns of signs are tried; of more FLIPS of them are."""
 FLIPS = 9999
 EXACT_POWER = 12
-"""Up to so many families the power is that of the test itself on normal differences; beyond it Student's law is as
-good."""
+"""Most families of which the power is the test's own on normal differences; of more Student's law is as good."""
 DRAWS = 1000
 MOST_OPERATORS = 200
 MOST_SEEDS = 32
@@ -521,25 +520,20 @@ def _summary(arm: str, own: _Cells, families: Families) -> Summary:
     tasks = [float(seeds.mean()) for block in logs.values() for seeds in block]
     return Summary(
         arm, len(logs), len(tasks), len(own),
-        with_winner=_share(own, lambda one: one.has_winner),
+        with_winner=_share({key: one.has_winner for key, one in own.items()}),
         geometric_mean=math.exp(_mean(logs)), low=math.exp(float(low)), high=math.exp(float(high)),
         median=math.exp(float(np.median(tasks))),
-        above={factor: _share(own, partial(_is_above, factor)) for factor in FACTORS},
+        above={
+            factor: _share({key: one.has_winner and one.speedup > factor for key, one in own.items()})
+            for factor in FACTORS
+        },
         score=float(np.median([one.score for one in own.values()])),
-        fast={tau: _share(own, partial(_is_fast, tau)) for tau in THRESHOLDS},
+        fast={tau: _share({key: one.score >= tau for key, one in own.items()}) for tau in THRESHOLDS},
     )  # fmt: skip
 
 
-def _is_above(factor: float, one: Outcome) -> bool:
-    return one.has_winner and one.speedup > factor
-
-
-def _is_fast(tau: float, one: Outcome) -> bool:
-    return one.score >= tau
-
-
-def _share(own: _Cells, has: Callable[[Outcome], bool]) -> float:
-    return _mean(blocked({key: _values(float(has(one))) for key, one in own.items()}))
+def _share(marks: Mapping[_Key, bool]) -> float:
+    return _mean(blocked({key: _values(float(mark)) for key, mark in marks.items()}))
 
 
 def _mean(blocks: Mapping[str, Block]) -> float:
@@ -555,7 +549,7 @@ def _error_of_mean(blocks: Mapping[str, Block]) -> float:
 
 
 def _by_arm(outcomes: Iterable[Outcome]) -> dict[str, _Cells]:
-    """In the order of their names."""
+    """The outcomes of each arm, arms in the order of their names."""
     found: defaultdict[str, _Cells] = defaultdict(dict)
     for one in sorted(outcomes, key=lambda one: one.arm):
         found[one.arm][one.operator, one.task, one.seed] = one

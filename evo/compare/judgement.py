@@ -28,7 +28,7 @@ from typing import Any
 
 from evo import rows as records
 from evo.api import Row, Run
-from evo.compare.cells import CellResult, CellState, begun, cell_results, stored
+from evo.compare.cells import CellResult, CellState, cell_results, stored
 from evo.compare.config import Cell
 from evo.compare.inference import Outcome
 from evo.compare.record import FOLDER, JUDGEMENT, STORE, Seals, content
@@ -48,7 +48,7 @@ from operators.files import read_text
 from operators.kernel import Kernel
 
 NEAR = 4
-"""A size becomes one that differs by at most a fourth of it."""
+"""A drawn size differs from the own one by at most one part in so many."""
 SMALL = 128
 """Smaller sizes keep all powers of two that divide them: tiles and vectors are made for them."""
 TRIES = 20
@@ -187,12 +187,12 @@ class _Bench:
 
     @property
     def unsearched(self) -> list[Kernel]:
-        """Those that are right, and were not timed at the sizes that were searched yet."""
+        """Winners that are right, and were not timed at the sizes that were searched yet."""
         return [kernel for kernel in self._right if kernel.id not in self.searched]
 
     @property
     def uncompared(self) -> list[Kernel]:
-        """Those that are right, but for the fastest one, which were not timed beside it yet."""
+        """Winners that are right, but for the fastest one, which were not timed beside it yet."""
         fastest = self.fastest
         return [kernel for kernel in self._right if kernel is not fastest and kernel.id not in self.compared]
 
@@ -241,7 +241,7 @@ def judged_cells(folder: Path, results: Sequence[CellResult] | None = None) -> l
     measured = {kind: _evaluations(folder, kind) for kind in (JUDGED, SEARCHED, COMPARED)}
     unjudged = {row["task"] for row in _rows(folder, "cells.events", kind=UNJUDGED)}
     unjudged -= {row["task"] for row in _rows(folder, "cells.events", kind=SIZES)}  # later on they could be
-    cells = zip(begun(folder)[1], cell_results(folder) if results is None else results, strict=True)
+    cells = zip(stored(folder).cells(), cell_results(folder) if results is None else results, strict=True)
     found = [_judged(cell, result, measured, unjudged) for cell, result in cells]
     waiting = {each.result.task for each in found if each.outcome is None and not each.left_out}
     return [replace(each, outcome=None) if each.result.task in waiting else each for each in found]
@@ -302,7 +302,7 @@ def _benches(folder: Path, results: Sequence[CellResult]) -> Iterator[_Bench]:
     drawn = {row["task"]: _drawn(row) for row in _rows(folder, "cells.events", kind=SIZES)}
     found: dict[Task, dict[str, Kernel]] = {}
     cells: dict[Task, Cell] = {}
-    for cell, result in zip(begun(folder)[1], results, strict=True):
+    for cell, result in zip(stored(folder).cells(), results, strict=True):
         if result.standing is CellState.DONE and (kernel := _own(cell, result)):
             task = Task.parse(result.task)
             found.setdefault(task, {})[kernel.id] = kernel
@@ -345,11 +345,6 @@ def _rows(folder: Path, name: str, **values: Any) -> list[Row]:
 def _drawn(row: Row) -> Drawn:
     detail = json.loads(row["detail_json"])
     return Drawn(detail["hidden"], detail["timed"])
-
-
-def _name(task: str, kind: str, kernel_id: str) -> str:
-    """The id of an evaluation."""
-    return f"{task}/{kind}/{kernel_id}"
 
 
 class _Judging:
@@ -502,7 +497,7 @@ class _Judging:
     async def _keep(self, kernel: Kernel, found: Evaluation, kind: str, more: Rows | None = None) -> None:
         known = rows_of(self._store, "kernels.files", kernels=[kernel.id])
         kernels: Rows = {} if known else {"kernels": [records.kernel_row(kernel)]}
-        name = _name(found.task, kind, kernel.id)
+        name = f"{found.task}/{kind}/{kernel.id}"
         rows = records.evaluation_rows(found, evaluation_id=name, request_id=None, at=time.time())
         await self._commit(records.join(kernels, rows, more or {}))
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import mutators
 from evo.api import Run
-from evo.compare.cells import begun
+from evo.compare.cells import stored
 from evo.compare.config import Cell
 from evo.folders import DATABASE
 from mutators.llm.tools import content_of
@@ -72,7 +72,7 @@ class Hermetic:
 
 def hermetic(folder: Path) -> Hermetic:
     """Check the comparison in `folder`, as far as it has come. It raises UserError."""
-    cells = [cell for cell in begun(folder)[1] if (folder / cell.name / DATABASE).exists()]
+    cells = [cell for cell in stored(folder).cells() if (folder / cell.name / DATABASE).exists()]
     sources, ideas = _Sources(), {}
     for operator in {cell.path for cell in cells} | {*folders()}:
         sources.add_operator(load(operator))

@@ -45,7 +45,7 @@ class ComparisonState:
     slots: int = 0
     """Jobs that the pool does at once."""
     searches: dict[Cell, Search] = field(default_factory=dict)
-    """Those under way."""
+    """Searches of the cells that are under way."""
     ended: dict[Cell, tuple[CellState, str]] = field(default_factory=dict)
     """State of each cell that is not under way and not new, and why it ended."""
     stopped: bool = False

@@ -16,7 +16,6 @@ from evo.outside.mcp_tools import Studio, Studios, of_any_run
 from evo.outside.questions import config_of
 from evo.version import engine_version
 from mutators.asking.answers import LineError, only_task
-from mutators.bench import Tool
 from operators.definition.spec import Task
 from operators.errors import UserError
 
@@ -32,7 +31,11 @@ def make_server(place: Toolbox) -> Server[Any]:
     """Return the server of a place's tools."""
 
     async def list_tools(_: Any, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[_declared(tool) for tool in place.tools])
+        tools = [
+            types.Tool(name=tool.name, description=tool.description, input_schema=dict(tool.parameters))
+            for tool in place.tools
+        ]
+        return types.ListToolsResult(tools=tools)
 
     async def call_tool(_: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
         result = await place.use(params.name, params.arguments or {})
@@ -104,7 +107,3 @@ async def serve(
             await server.run(reading, writing, server.create_initialization_options())
     finally:
         await opened.close()
-
-
-def _declared(tool: Tool) -> types.Tool:
-    return types.Tool(name=tool.name, description=tool.description, input_schema=dict(tool.parameters))

@@ -148,11 +148,8 @@ OWN: Mapping[str, type[Arguments]] = {
 def declared(name: str) -> Tool:
     """Return a tool of the shelf with its schema, in which an example stands."""
     found = tool(name, OWN)
-    return Tool(found.name, found.description, {**found.parameters, **_examples(OWN[name])})
-
-
-def _examples(kind: type[Arguments]) -> Mapping[str, Any]:
-    return {"examples": kind.model_json_schema()["examples"]}
+    examples = OWN[name].model_json_schema()["examples"]
+    return Tool(found.name, found.description, {**found.parameters, "examples": examples})
 
 
 class Toolbox(Protocol):
@@ -258,7 +255,8 @@ class Shelf:
         found.sort(key=lambda each: each[1]["stands_at"] or 0.0, reverse=True)
         lines = "\n".join(_kernel_line(run, row) for run, row in found[: wanted.rows])
         looked = f"{min(len(files), MOST_RUNS) - unread} runs were read"
-        return f"{untrusted(lines) if lines else 'No kernel is like that.'}\n{looked}{_unread(unread)}."
+        looked += f", {unread} could not be" if unread else ""
+        return f"{untrusted(lines) if lines else 'No kernel is like that.'}\n{looked}."
 
     def _show_kernel(self, wanted: ShowKernel) -> str:
         with Run(find_run(self._folder, wanted.run)) as run:
@@ -351,7 +349,3 @@ def _verdict(kernel: StoredKernel) -> str:
         lines += [f"{each.workload}: {time_us(each.latency_us)}" for each in kernel.verdict.timings]
         lines += [untrusted(kernel.verdict.message)] if kernel.verdict.message else []
     return "\n".join(lines)
-
-
-def _unread(count: int) -> str:
-    return f", {count} could not be" if count else ""

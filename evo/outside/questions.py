@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from evo.api import Run
-from evo.compare.cells import CONFIG, CellState, begun, folder_of, standing
+from evo.compare.cells import CONFIG, CellState, folder_of, standing, stored
 from evo.compare.config import Cell
 from evo.config import RunConfig
 from evo.inbox import Inbox
@@ -74,12 +74,14 @@ def open_questions(folder: Path) -> list[OpenQuestion]:
     told = list(_told_in(Inbox(folder)))
     answered = {item.custom_id for item in told if isinstance(item, Answer)}
     taken = {item.custom_id for item in told if isinstance(item, Taken)}
-    rows = [row for row in Run(folder).rows("outside.questions") if row["cache_key"] not in answered]
     return [
-        OpenQuestion(**row, messages=tuple(json.loads(messages)), is_taken=is_taken or row["cache_key"] in taken)
-        for row in rows
-        if (messages := row.pop("messages_json")) and (is_taken := row.pop("is_taken")) is not None
-    ]
+        OpenQuestion(
+            row["cache_key"], row["request_id"], row["role"], row["model"], tuple(json.loads(row["messages_json"])),
+            row["is_taken"] or row["cache_key"] in taken,
+        )
+        for row in Run(folder).rows("outside.questions")
+        if row["cache_key"] not in answered
+    ]  # fmt: skip
 
 
 def take(folder: Path, questions: Iterable[OpenQuestion]) -> None:
@@ -142,7 +144,7 @@ class Desk:
         self._run = Run(folder)
         self._asked: set[str] = {row["cache_key"] for row in self._run.rows("calls.asked_outside")}
         self._answered = {row["cache_key"]: row["is_withdrawn"] for row in self._run.rows("outside.answered")}
-        self._told = _answered_in(Inbox(folder))
+        self._told = {item.custom_id for item in _told_in(Inbox(folder)) if isinstance(item, Answer)}
         self._waiting = waiting_guests(folder, self._tasks)
 
     def look_at(self, lines: Iterable[tuple[str, str]]) -> Told:
@@ -194,15 +196,14 @@ class Desk:
 
     def key(self, prefix: str) -> str:
         """Return the one question whose id begins so. It raises UserError."""
-        found = [key for key in self._asked if key.startswith(prefix)]
-        if len(found) != 1:
-            raise UserError(f"--to {prefix}: {len(found) or 'no'} questions have such an id; see evo ask --text")
-        return found[0]
+        return _only_key(prefix, self._asked)
 
 
-def _answered_in(inbox: Inbox) -> set[str]:
-    """Cache keys of the answers that lie in an inbox."""
-    return {item.custom_id for item in _told_in(inbox) if isinstance(item, Answer)}
+def _only_key(prefix: str, keys: Iterable[str]) -> str:
+    found = [key for key in keys if key.startswith(prefix)]
+    if len(found) != 1:
+        raise UserError(f"--to {prefix}: {len(found) or 'no'} questions have such an id; see evo ask --text")
+    return found[0]
 
 
 def _told_in(inbox: Inbox) -> Iterator[Answer | Invitation | Taken]:
@@ -226,16 +227,11 @@ def comparison_in(runs: Path, name: str) -> Path | None:
 def comparison_questions(folder: Path) -> list[OpenQuestion]:
     """Return the open questions of all cells, in an order that tells nothing. It raises UserError."""
     found = [
-        replace(question, cache_key=f"{part}{question.cache_key}", role="question", request_id=cell_task(cell))
+        replace(question, cache_key=f"{part}{question.cache_key}", role="question", request_id=cell.task)
         for part, cell in _asking(folder).items()
         for question in open_questions(folder / cell.name)
     ]
     return sorted(found, key=lambda question: digest("order", question.cache_key))
-
-
-def cell_task(cell: Cell) -> str:
-    """`operator/dtype/target`."""
-    return f"{cell.operator}/{cell.dtype}/{cell.target}"
 
 
 class ComparisonDesk:
@@ -275,16 +271,13 @@ class ComparisonDesk:
 
     def key(self, prefix: str) -> str:
         """Return the one open question whose id begins so. It raises UserError."""
-        found = [q.cache_key for q in comparison_questions(self._folder) if q.cache_key.startswith(prefix)]
-        if len(found) != 1:
-            raise UserError(f"--to {prefix}: {len(found) or 'no'} questions have such an id; see evo ask --text")
-        return found[0]
+        return _only_key(prefix, (question.cache_key for question in comparison_questions(self._folder)))
 
 
 def _asking(folder: Path) -> dict[str, Cell]:
     """Cells that ask a model outside and were begun, by the part of their questions' ids that says so."""
     found = {}
-    for cell in begun(folder)[1]:
+    for cell in stored(folder).cells():
         outside = cell.config.llm and any(map(is_outside, cell.config.llm.models))
         if outside and standing(folder / cell.name)[0] not in (CellState.NEW, CellState.DONE):
             found[digest("cell", cell.config.to_json())[:PART]] = cell

@@ -53,7 +53,7 @@ class Choice:
 
     @property
     def line(self) -> str:
-        """It in one line."""
+        """The decision in one line."""
         return f"{self.task}: {f'{CHAMPIONS}/{self.record.file}' if self.record else 'kept'}: {self.words}"
 
 
@@ -261,15 +261,11 @@ def _folders(config: Mapping[str, Any]) -> dict[str, str]:
 
 def _author(operator: Operator, lineage: Sequence[Ancestor]) -> str:
     """Who and what made it: models, people and mutators in the order of their first step, and what they began with."""
-    made = Counter(_maker(each) for each in lineage if each.mutator != "ancestor")
+    made = Counter(each.model or each.author or each.mutator for each in lineage if each.mutator != "ancestor")
     begun = [each.description.removesuffix(" as it stands") for each in lineage if each.mutator == "ancestor"]
     known = {f"{CHAMPIONS}/{each.file}": each.author for each in champions(operator.folder)}
     origin = "".join(f", from {file}" + (f" ({known[file]})" if file in known else "") for file in begun[:1])
     return ", ".join(f"{maker} x{count}" if count > 1 else maker for maker, count in made.items()) + origin
-
-
-def _maker(step: Ancestor) -> str:
-    return step.model or step.author or step.mutator
 
 
 def _steps(lineage: Sequence[Ancestor]) -> Iterator[str]:

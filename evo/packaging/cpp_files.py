@@ -219,6 +219,41 @@ using namespace evo_plan;
 # --- the cases of its test ------------------------------------------------------------------------------------------
 
 
+_TABLE = """// The cases of test_kernel.cpp; cases.bin has their numbers.
+#pragma once
+#include <vector>
+
+#include "{name}.hpp"
+
+namespace cases {{
+
+namespace kernel = ::{name};
+
+struct Tensor {{
+    const char *name, *dtype;
+}};
+inline const std::vector<Tensor> TENSORS = {{
+{tensors}}};
+inline kernel::Tensors tensors(const std::vector<void*>& at) {{ return {{{bound}}}; }}
+
+constexpr bool BITS = {bits};  // of which bits are compared
+
+// Offsets in cases.bin, -1 where there is nothing: the input, what the fp64 reference made, the error allowed.
+struct Array {{
+    long long elements, input, expected, allowed;
+}};
+struct Case {{
+    const char* name;
+    kernel::Dims dims;
+    std::vector<Array> arrays;
+}};
+inline const std::vector<Case> CASES = {{
+{rows}}};
+
+}}  // namespace cases
+"""
+
+
 def _cases(source: Source, packed: bytes) -> tuple[str, bytes]:
     """The arrays of cases.npz one behind the other, and a table that says where each of them begins."""
     arrays: Mapping[str, Any] = np.load(io.BytesIO(packed))
@@ -245,39 +280,7 @@ def _cases(source: Source, packed: bytes) -> tuple[str, bytes]:
     tensors = [f"{{{literal(t.name)}, {literal(source.element(t.dtype))}}}," for t in source.operator.tensors]
     bound = ", ".join(f"static_cast<{source.pointer(t)}>(at[{n}])" for n, t in enumerate(source.operator.tensors))
     bits = "true" if any(case["bits"] for case in index) else "false"
-    return (
-        f"""// The cases of test_kernel.cpp; cases.bin has their numbers.
-#pragma once
-#include <vector>
-
-#include "{source.name}.hpp"
-
-namespace cases {{
-
-namespace kernel = ::{source.name};
-
-struct Tensor {{
-    const char *name, *dtype;
-}};
-inline const std::vector<Tensor> TENSORS = {{
-{cpp.indented(tensors)}}};
-inline kernel::Tensors tensors(const std::vector<void*>& at) {{ return {{{bound}}}; }}
-
-constexpr bool BITS = {bits};  // of which bits are compared
-
-// Offsets in cases.bin, -1 where there is nothing: the input, what the fp64 reference made, the error allowed.
-struct Array {{
-    long long elements, input, expected, allowed;
-}};
-struct Case {{
-    const char* name;
-    kernel::Dims dims;
-    std::vector<Array> arrays;
-}};
-inline const std::vector<Case> CASES = {{
-{cpp.indented(rows)}}};
-
-}}  // namespace cases
-""",
-        bytes(data),
+    table = _TABLE.format(
+        name=source.name, tensors=cpp.indented(tensors), bound=bound, bits=bits, rows=cpp.indented(rows)
     )
+    return table, bytes(data)

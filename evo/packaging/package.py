@@ -118,13 +118,8 @@ def from_file(operator_name: str, name: str, *, target: str = "", dtype: str = "
     record = next((c for c in judged if c.file == file.name and c.dtype == wanted), None)
     kernel = Kernel(operator.name, target, source)
     author = record.author if record else None
-    itself: dict[str, Any] = {
-        "kernel_id": kernel.id,
-        "parents": [],
-        "mutator": "file",
-        "author": author,
-        "description": origin,
-    }
+    itself: dict[str, Any] = {"kernel_id": kernel.id, "parents": [], "mutator": "file", "author": author}
+    itself["description"] = origin
     verdict = record.model_dump(mode="json") if record else None
     conditions = {"device": record.device} if record else {}
     return Subject(operator, Task(operator.name, wanted, target), kernel, origin, verdict, conditions, [itself])
@@ -170,15 +165,15 @@ def relative(module: str, text: str, prefix: str) -> str:
     return NOTE.format(module=module) + _IMPORT.sub(rf"\1from {prefix}\2 import ", text)
 
 
-def _closure(roots: tuple[str, ...]) -> Mapping[str, None]:
-    found: dict[str, None] = {}
+def _closure(roots: Sequence[str]) -> set[str]:
+    found: set[str] = set()
     waiting = list(roots)
     while waiting:
         module = waiting.pop()
         if module not in found:
-            found[module] = None
+            found.add(module)
             waiting += _imported(module)
-    return dict.fromkeys(sorted(found))
+    return found
 
 
 def _imported(module: str) -> Iterator[str]:
@@ -410,12 +405,8 @@ def package_files(subject: Subject, scratch: Path, name: str) -> dict[str, str |
         files[f"operator/{each}"] = (operator.folder / each).read_text(encoding="utf-8")
     files["VERDICT.md"] = verdict_text(subject)
     said: dict[str, Any] = {"task": str(subject.task), "kernel_id": subject.kernel.id}
-    said |= {
-        "conditions": dict(subject.conditions),
-        "packed_by": packed_by(),
-        "verdict": subject.verdict,
-        "lineage": list(subject.lineage),
-    }
+    said |= {"conditions": dict(subject.conditions), "packed_by": packed_by(), "verdict": subject.verdict}
+    said["lineage"] = list(subject.lineage)
     files["verdict.json"] = json.dumps(said, indent=1, default=str) + "\n"
     files["LINEAGE.md"] = lineage_text(subject)
     files["LICENSE"] = _license()
@@ -499,7 +490,7 @@ def _plan(subject: Subject, plan: Plan, made: CompiledCode) -> dict[str, Any]:
         "operator": signature(operator),
         "values": plan.settings(kernel.values),
         "torch": {"namespace": namespace(subject), "name": identifier(operator.name)},
-        "header": _header(kernel.source),
+        "header": "\n" + read_header(kernel.source).text.lstrip("\n"),
         "params": {name: [astuple(param) for param in params] for name, params in made.params.items()},
         **made.more,
     }
@@ -577,10 +568,6 @@ def _capability(path: str) -> str:
 def _harmless(text: str) -> str:
     """A text that stays in a comment of one line."""
     return "".join(c if c.isprintable() and c != "\\" else "?" for c in text)
-
-
-def _header(source: str) -> str:
-    return "\n" + read_header(source).text.lstrip("\n")
 
 
 def _roots(module: str) -> list[str]:

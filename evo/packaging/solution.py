@@ -138,10 +138,14 @@ def _binding(source: Source, call: Mapping[str, Any], *, defined: bool) -> str:
     symbols = list(source.symbols)
     order = ", ".join(str(symbols.index(kernel)) for kernel in source.params) if source.cuda else ""
     lines = "".join(f"    {line}\n" for line in body)
-    return f"""#include <ATen/ATen.h>
+    head = _HEAD[source.plan.target].format(name=source.name, order=order)
+    return _UNIT.format(head=head, returned=returned, name=name, parameters=parameters, lines=lines)
+
+
+_UNIT = """#include <ATen/ATen.h>
 #include <torch/csrc/utils/pybind.h>
 
-{_HEAD[source.plan.target].format(name=source.name, order=order)}
+{head}
 using Shape = std::vector<int64_t>;
 
 // The tensor where the kernel can read it as it is, else a copy.
@@ -162,8 +166,6 @@ void check(const char* name, const at::Tensor& tensor, const Shape& shape) {{
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ m.def("{name}", &{name}); }}
 """
-
-
 _HEAD = {
     "cpu": """#include "plan.hpp"
 #include "{name}.hpp"

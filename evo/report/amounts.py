@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -16,11 +16,6 @@ def plain(value: Any) -> str:
     return "" if value is None else printable(str(value))
 
 
-def yes(value: bool) -> str:
-    """Return `yes` or `no`."""
-    return "yes" if value else "no"
-
-
 def count(value: float) -> str:
     """Return a number of things: `12,345`."""
     return f"{value:,.0f}"
@@ -29,6 +24,17 @@ def count(value: float) -> str:
 def counted(number: int, what: str) -> str:
     """Return a number of things with their name: `1 worker`, `12,345 workers`."""
     return f"{count(number)} {what}{'s' * (number != 1)}"
+
+
+def several(number: int, what: str, plural: str = "") -> str:
+    """Return the same with its digits in a row: `1 family`, `12345 families`."""
+    return f"{number} {what if number == 1 else plural or what + 's'}"
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Return `most` names and the number of the others: `a, b and 3 more`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
 
 
 def share(value: float) -> str:

@@ -6,15 +6,15 @@ What was evaluated and how, against which rival, whether kernels ship, and for w
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 from evo.api import Run
 from evo.compare.cells import CellState, cell_results, stored
 from evo.folders import DATABASE
-from evo.report.amounts import usd
+from evo.report.amounts import listed, several, usd
 from evo.report.health import limits, spent, state_of, used
 from evo.report.status import TaskSummary, model_costs, summary
 from fitness.words import ratio
@@ -35,7 +35,7 @@ def run_card(run: Run) -> Card:
     tasks, host = summary(run), json.loads(run.row["host_json"])
     sure = [task for task in tasks if task.confirmed and not task.flagged]
     return [
-        ("Evaluation", f"{_several(len(tasks), 'task')} ({_names(task.task for task in tasks)}): {PROTOCOL}"),
+        ("Evaluation", f"{several(len(tasks), 'task')} ({listed([task.task for task in tasks], NAMED)}): {PROTOCOL}"),
         ("Claim vs", _claim(tasks, sure)),
         ("Ships", _ships(run, sure)),
         ("Budget", _budget(run)),
@@ -50,31 +50,24 @@ def _claim(tasks: Sequence[TaskSummary], sure: Sequence[TaskSummary]) -> str:
     if not sure:
         return "nothing: no best kernel is confirmed (evo resume RUN --confirm)"
     certain = [task.best_speedup for task in sure if task.best_speedup]
-    said = f"the naive kernel: {ratio(_mean(certain))}, {_of(sure, tasks)}"
+    said = f"the naive kernel: {ratio(geometric_mean(certain) if certain else None)}, "
+    said += f"confirmed in {len(sure)} of {several(len(tasks), 'task')}"
     beside = [task for task in sure if task.against_library]
     if beside:
         faster = sum((task.against_library_low or 0.0) > 1 for task in beside)
-        libraries = _names(dict.fromkeys(task.library or "the library" for task in beside))
-        mean = _mean([task.against_library for task in beside if task.against_library])
+        libraries = listed([*dict.fromkeys(task.library or "the library" for task in beside)], NAMED)
+        mean = geometric_mean([task.against_library for task in beside if task.against_library])
         said += (
-            f"; the vendor's fastest call ({libraries}): {ratio(mean)} over {_several(len(beside), 'task')}, "
+            f"; the vendor's fastest call ({libraries}): {ratio(mean)} over {several(len(beside), 'task')}, "
             f"certainly faster in {faster}"
         )
     return f"{said}. Geometric means."
 
 
-def _of(sure: Sequence[TaskSummary], tasks: Sequence[TaskSummary]) -> str:
-    return f"confirmed in {len(sure)} of {_several(len(tasks), 'task')}"
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return math.exp(sum(map(math.log, values)) / len(values)) if values else None
-
-
 def _ships(run: Run, sure: Sequence[TaskSummary]) -> str:
     (row,) = run.rows("card.holds")
     parts = [
-        f"{_several(len(sure), 'confirmed kernel')} as source (evo best --package)",
+        f"{several(len(sure), 'confirmed kernel')} as source (evo best --package)",
         f"all {row['kernels']} candidates and verdicts",
     ]
     if row["calls"]:
@@ -101,16 +94,6 @@ def _versions(row: dict[str, Any], host: dict[str, Any]) -> str:
     return f"kernel-evo {row['engine_version']}, Python {host.get('python', '?')}, {host.get('system', '?')}{driver}"
 
 
-def _several(count: int, what: str) -> str:
-    return f"{count} {what}{'s' * (count != 1)}"
-
-
-def _names(names: Iterable[str]) -> str:
-    known = list(names)
-    more = f" and {len(known) - NAMED} more" if len(known) > NAMED else ""
-    return f"{', '.join(known[:NAMED])}{more}"
-
-
 def comparison_card(folder: Path) -> Card:
     """The card of a comparison; its conclusions are for its report. It raises UserError."""
     made, cells = stored(folder).config, cell_results(folder)
@@ -121,8 +104,8 @@ def comparison_card(folder: Path) -> Card:
     models = dict.fromkeys(model for arm in made.arms for model in made.models_of(arm))
     tested = ", ".join(made.tested) or "none: it describes, and concludes nothing"
     size = ", ".join((
-        f"{_several(len(made.operators), 'operator')} ({_names(made.operators)})", _several(len(made.seeds), "seed"),
-        f"{len(done)} of {_several(len(cells), 'cell')} done",
+        f"{several(len(made.operators), 'operator')} ({listed(made.operators, NAMED)})",
+        several(len(made.seeds), "seed"), f"{len(done)} of {several(len(cells), 'cell')} done",
     ))  # fmt: skip
     return [
         ("Evaluation", f"{size}: {PROTOCOL}; winners of all arms are judged anew, together"),
@@ -136,4 +119,4 @@ def comparison_card(folder: Path) -> Card:
 
 def _models(names: Iterable[str]) -> str:
     known = list(names)
-    return f"models: {_names(known)}" if known else "no language model"
+    return f"models: {listed(known, NAMED)}" if known else "no language model"

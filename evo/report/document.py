@@ -1,7 +1,7 @@
 """The content of a report, apart from its looks: sections of words, tables, figures and kernels.
 
-Each table and figure has the query that its numbers come from. `evo.report.render` makes a file of HTML of a document,
-`evo.report.render` one of Markdown. All text is plain text here; the renderer escapes it.
+Each table and figure has the query that its numbers come from. `evo.report.render` makes a file of HTML or of Markdown
+of a document. All text is plain text here; the renderer escapes it.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from itertools import groupby, pairwise
 from shlex import quote
 
 from evo.api import Ancestor
+from evo.charts.figures import by_task
 from evo.report.amounts import counted, duration, usd
 from evo.report.document import Findings, TaskFinding
 from evo.report.run_data import Descent, Material, Row
@@ -23,7 +24,7 @@ MOST_STEPS, MOST_CHANGE = 8, 200
 def findings(seen: Material) -> Findings:
     """A line for each task that opens to the whole answer, the greatest certain speedup first."""
     descents = {each.task: each for each in seen.lineages}
-    steps = _by_task(seen.rows("leaders"))
+    steps = by_task(seen.rows("leaders"))
     noise, used = ({row["task"]: row for row in seen.rows(name)} for name in ("noise", "report.standings"))
     order = sorted(seen.tasks, key=lambda t: -(t.best_speedup or 0.0))
     return Findings(
@@ -33,10 +34,6 @@ def findings(seen: Material) -> Findings:
         ],
         is_open=len(order) <= FEW,
     )
-
-
-def _by_task(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    return {task: [*found] for task, found in groupby(rows, key=lambda row: str(row["task"]))}
 
 
 def _finding(

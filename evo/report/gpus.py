@@ -12,7 +12,8 @@ from threading import Event, Thread
 from typing import IO
 
 EVERY_S = 30
-"""One process samples so rarely for the whole session: each sample asks the driver, which also times kernels."""
+"""Seconds between two samples, which one process takes for the whole session: each asks the driver, which also times
+kernels."""
 PROGRAM = "nvidia-smi"
 FIELDS = ("index", "utilization.gpu", "memory.used", "memory.total")
 
@@ -73,7 +74,7 @@ class GpuWatch:
         """Set once the program says no more."""
 
     def start(self) -> None:
-        """It begins to sample, once, if this machine has the program."""
+        """Begin to sample, once, if this machine has the program."""
         if self._asked:
             return
         self._asked = True
@@ -96,7 +97,7 @@ class GpuWatch:
         return sorted(self._loads.copy().values(), key=lambda load: int(load.index))
 
     def close(self) -> None:
-        """It ends the program."""
+        """End the program."""
         if self._process:
             self._process.kill()
             self._process.wait()

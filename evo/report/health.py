@@ -18,7 +18,7 @@ from typing import Any, Literal
 from evo.api import Run
 from evo.config import RunConfig
 from evo.folders import DATABASE
-from evo.report.amounts import duration, of_budget
+from evo.report.amounts import duration, listed, of_budget
 from evo.report.status import NOT_BEGUN, open_questions, outages, problems, resuming, summary
 from evo.report.terminal import Field, Fitted, lack_line
 from evo.store import StoreError
@@ -70,7 +70,7 @@ class Health:
 
     @property
     def line(self) -> str:
-        """It in one line."""
+        """The state in one line."""
         verdict = "no verdict yet" if self.verdict_s is None else f"last verdict {duration(self.verdict_s)} ago"
         state = f"{self.state} ({self.reason})" if self.reason else self.state
         state += f", waits for {self.waits}" if self.waits else ""
@@ -274,9 +274,8 @@ def _state(row: Mapping[str, Any]) -> str:
 
 def _tasks(tasks: Sequence[str]) -> str:
     names = list(dict.fromkeys(task.partition("/")[0] for task in tasks))
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     several = f"{len(tasks)} tasks: " if len(tasks) > 1 else ""
-    return f"{several}{', '.join(names[:NAMED])}{more}"
+    return f"{several}{listed(names, NAMED)}"
 
 
 def used(spent: Mapping[str, float], limits: Mapping[str, float]) -> str:

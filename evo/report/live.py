@@ -1,15 +1,16 @@
-"""A search on a terminal: what is under way, what is left, what was found last; whatever the terminal's size."""
+"""A search, or a comparison, on a terminal: what is under way, what is left, what was found last."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
@@ -17,8 +18,9 @@ from rich.table import Table
 from rich.text import Text
 
 from evo.api import Run
+from evo.compare.cells import CellState
 from evo.individual import NO_CHILD
-from evo.report.amounts import duration, tokens, usd
+from evo.report.amounts import duration, listed, of_budget, tokens, usd
 from evo.report.gpus import EVERY_S, GpuLoad, GpuWatch, loads
 from evo.report.health import health
 from evo.report.output import printable
@@ -28,6 +30,10 @@ from evo.search.task import Running, TaskState
 from evo.workers.pool import RunningJob
 from fitness.evaluation import Status
 from fitness.words import ratio
+
+if TYPE_CHECKING:  # not what a single search would wait for
+    from evo.compare.config import Cell
+    from evo.compare.running import ComparisonState
 
 TASK_FIELDS = (
     Field("task", "name"), Field("best"), Field("vs library", rank=2), Field("now", rank=4), Field("tried", rank=1),
@@ -59,7 +65,7 @@ class TaskLine:
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """In the order of `TASK_FIELDS`."""
+        """The cells of its row, in the order of `TASK_FIELDS`."""
         counts = (self.in_flight, self.tried, self.correct, self.slower, self.failed, self.not_new)
         now, *rest = map(str, counts)
         return (self.name, self.best, ratio(self.against_library), now, *rest)
@@ -144,13 +150,15 @@ def _part(title: str, lines: Sequence[str], most: int, width: int) -> list[Table
 
 
 LINE_EVERY_S = 10.0
-"""Lines follow each other no sooner, but for the first improvement."""
+"""Least seconds between two lines, but for the first improvement."""
 QUIET_S = 60.0
-"""A line comes so often at least, also where nothing is new."""
+"""Most seconds between two lines, also where nothing is new."""
 LINE_LENGTH = 120
 VIEW_EVERY_S = 0.25
-"""The live view changes no sooner."""
+"""Least seconds between two states of the live view."""
 FINDS = 16
+LIMITS = ("wall_s", "evaluations", "calls", "tokens", "cost_usd")
+"""Kinds of limits whose rest is told."""
 NAMED = 3
 """Tasks with a new best that a line names; of more it tells the number."""
 
@@ -168,7 +176,7 @@ class Finds:
         self.lines: deque[str] = deque(maxlen=FINDS)
 
     def look(self, search: Running) -> None:
-        """It takes note of the tasks whose fastest kernel is another one than before."""
+        """Take note of the tasks whose fastest kernel is another one than before."""
         is_first, self._looked = not self._looked, True
         for task, state in search.states.items():
             if state.fastest is None or self._known.get(str(task)) == state.fastest[0]:
@@ -239,7 +247,7 @@ class Progress:
             self._console.print(self._line(search, is_first=is_first), soft_wrap=True)
 
     def _show_live(self, search: Running, live: Live) -> None:
-        """It draws the view anew, a few times a second at most."""
+        """Draw the view anew, a few times a second at most."""
         if self._now() - self._last_view < VIEW_EVERY_S and _kind(search) == self._phase:
             return
         self._last_view, self._phase = self._now(), _kind(search)
@@ -266,11 +274,10 @@ class Progress:
         news = self._news(search)
         first = self._first if is_first else ""
         self._told |= {str(state.task): _best(state) for state in news}
-        bests = ", ".join(f"{_name(state, search)} {_best(state)}" for state in news[:NAMED])
-        more = f" and {len(news) - NAMED} more" if len(news) > NAMED else ""
+        bests = listed([f"{_name(state, search)} {_best(state)}" for state in news], NAMED)
         failed = sum(bool(state.fault) for state in search.states.values())
         parts = (
-            _left(search), f"{bests}{more}", first, "" if news else _waits(search), _count(search),
+            _left(search), bests, first, "" if news else _waits(search), _count(search),
             f"{_rate(search):.0f} candidates/min",
             f"{failed} failed" if failed else "", _models(search),
         )  # fmt: skip
@@ -306,17 +313,9 @@ def _count(search: Running) -> str:
 
 def _left(search: Running) -> str:
     """The rest of every limit."""
-    written: dict[str, Callable[[float], str]] = {
-        "wall_s": duration,
-        "evaluations": lambda left: f"{left:.0f} evals",
-        "calls": lambda left: f"{left:.0f} calls",
-        "tokens": tokens,
-        "cost_usd": usd,
-    }
-    budget = search.budget
-    left = [
-        written[kind](max(limit - budget.spent[kind], 0.0)) for kind, limit in budget.limits.items() if kind in written
-    ]
+    spent = search.budget.spent
+    limits = {kind: limit for kind, limit in search.budget.limits.items() if kind in LIMITS}
+    left = [of_budget(kind, max(limit - spent[kind], 0.0)) for kind, limit in limits.items()]
     return f"{', '.join(left)} left" if left else ""
 
 
@@ -360,7 +359,7 @@ def _against_library(state: TaskState) -> float | None:
 
 
 def _view(search: Running, first: str, gpus: GpuWatch, finds: Finds) -> View:
-    """All of it as it is now."""
+    """The view of the search as it is now."""
     jobs = search.pool.jobs() if search.pool else ()
     waiting = max(sum(state.in_flight for state in search.states.values()) - len(jobs), 0)
     failed = sum(bool(state.fault) for state in search.states.values())
@@ -417,3 +416,49 @@ def _attached_view(run: Run, height: int, line: str) -> Group:
     room = max(height - ROOM_BESIDE, LEAST_SHOWN)
     shown = latest(tasks, last_changes(run), room) if len(tasks) > room else tasks
     return Group(Text(f"run {run.folder}"), Text(line), Text(many_line(tasks)), summary_table(shown))
+
+
+CELLS_EVERY_S = 20.0
+"""Seconds between two lines on the cells of a comparison that are under way."""
+CELLS_NAMED = 4
+"""Cells that such a line names."""
+
+
+class ComparisonProgress:
+    """A comparison calls it whenever something changed; it writes to standard error at a human pace."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._console = console(stderr=True)
+        self._now = now
+        self._last_line = now()
+        self._told: set[Cell] | None = None
+        """Cells whose end was told; None before the first call."""
+
+    def __call__(self, running: ComparisonState) -> None:
+        with suppress(OSError):  # the terminal was closed: no comparison ends for that
+            if self._told is None:
+                self._told = set(running.ended)
+                self._say(f"{_done(running)}; {running.at_once} at once on a pool of {running.slots} jobs")
+            for cell, (standing, reason) in running.ended.items():
+                if cell not in self._told and cell not in running.searches:
+                    self._told.add(cell)
+                    self._say(f"{_done(running)}; {cell.name} is {standing.value}: {reason}")
+            if self._now() - self._last_line >= CELLS_EVERY_S and running.searches:
+                shown = [f"{cell.name} {_spent(search)}" for cell, search in running.searches.items()]
+                self._say(f"{_done(running)}; under way: {listed(shown, CELLS_NAMED)}")
+
+    def _say(self, text: str) -> None:
+        self._last_line = self._now()
+        self._console.print(text, soft_wrap=True, markup=False, highlight=False)
+
+
+def _done(running: ComparisonState) -> str:
+    counts = Counter(standing for standing, _ in running.ended.values())
+    failed = f", {counts[CellState.FAILED]} failed" if counts[CellState.FAILED] else ""
+    waiting = f", {counts[CellState.WAITING]} wait for answers" if counts[CellState.WAITING] else ""
+    return f"{counts[CellState.DONE]} of {len(running.cells)} cells done{failed}{waiting}"
+
+
+def _spent(search: Running) -> str:
+    spent = search.budget.spent
+    return ", ".join(f"{spent[kind]:.4g}/{limit:.4g}" for kind, limit in search.budget.limits.items())

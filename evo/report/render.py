@@ -165,7 +165,7 @@ def _asset(name: str) -> str:
     return (FOLDER / name).read_text(encoding="utf-8")
 
 
-OBEYED = re.compile(
+ACTIVE = re.compile(
     r"[&<>\"`*{}\[\]#!|~^$@\\]"
     r"|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])"  # within a word it is only that
     r"|:(?=/)|(?<=www)\."  # links that were not written as such
@@ -189,11 +189,11 @@ def markdown(document: Document) -> str:
 def escaped(text: str) -> str:
     """The text as one line that nothing can be but text; words and figures stay as they are."""
     flat = " ".join(printable(text).split())
-    return OBEYED.sub(lambda found: "".join(f"&#{ord(character)};" for character in found[0]), flat)
+    return ACTIVE.sub(lambda found: "".join(f"&#{ord(character)};" for character in found[0]), flat)
 
 
 def _section(section: Section, told: set[str]) -> Iterator[str]:
-    """Its parts; `told` are the commands that were printed already, and those that now are."""
+    """The parts of a section; `told` are the commands that were printed already, and those that now are."""
     parts = [part for block in section.blocks for part in _block(block, told)]
     if parts or not section.inner:
         yield f"{'###' if section.inner else '##'} {escaped(section.title)}"

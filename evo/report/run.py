@@ -11,7 +11,7 @@ from typing import Any
 
 from evo.api import Run
 from evo.charts.drawing import check_drawing
-from evo.charts.figures import map_figure, progress_figure
+from evo.charts.figures import by_task, map_figure, progress_figure
 from evo.charts.picture import individuals_picture
 from evo.charts.roofline import MARKS, rooflines
 from evo.report.amounts import amount, budgeted, count, counted, dollars, seconds, share
@@ -202,9 +202,7 @@ def _settings(seen: Material) -> Section:
 
 
 def _progress(seen: Material) -> Section:
-    leaders: dict[str, list[Row]] = {}
-    for row in seen.rows("leaders"):
-        leaders.setdefault(row["task"], []).append(row)
+    leaders = by_task(seen.rows("leaders"))
     ends = {row["task"]: row for row in seen.rows("report.ends")}
     kinds = ("evaluation", "elapsed_s") if len(leaders) <= MOST_DRAWN else ("evaluation",)
     drawn = [progress_figure(task, rows, ends[task], kind) for task, rows in leaders.items() for kind in kinds]
@@ -276,9 +274,7 @@ def _lineage(seen: Material, each: Descent, folds: Folds) -> Iterator[Block]:
 
 
 def _archive(seen: Material, folds: Folds) -> Section:
-    cells: dict[str, list[Row]] = {}
-    for row in seen.rows("report.elites"):
-        cells.setdefault(row["task"], []).append(row)
+    cells = by_task(seen.rows("report.elites"))
     blocks: list[Block] = [Words(
         "Cells of the behaviour space, read off what the compiler made: how memory is read and what computes, how "
         "threads cooperate, how large the code is; each with the kernel that is certainly fastest. The stronger "

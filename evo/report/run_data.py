@@ -42,7 +42,7 @@ class Descent:
     path: Sequence[Ancestor]
     """Along principal parents, the first one first."""
     ancestors: Sequence[Row]
-    """All of them."""
+    """All ancestors, through both parents of crossovers."""
     siblings: Sequence[Row]
 
 
@@ -62,14 +62,14 @@ class Material:
     tasks: Sequence[TaskSummary]
     """All that were asked for."""
     answers: Mapping[str, Sequence[Row]]
-    """To queries, by their name."""
+    """Answers to queries, by their names."""
     lineages: Sequence[Descent]
     kernels: Mapping[tuple[str, str], StoredKernel]
     """By task and id, the most important ones first."""
     left_out: int
     """Kernels of lineages and elites that are not among these."""
     individuals: Sequence[Row] = ()
-    """Those of the picture, in their order."""
+    """Individuals of the picture, in their order."""
     paths: Sequence[Row] = ()
     """The paths to the best kernels, see the query `picture.paths`."""
     migrations: Sequence[Row] = ()

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from evo.api import Run
+from evo.charts.figures import by_task
 from evo.charts.roofline import placed, stored_peaks
 from evo.report.document import Column, Document, Section, Table, bounds, level, made_of, number, text
 from evo.report.status import Standing, standings
@@ -88,10 +89,7 @@ def task_scores(runs: Iterable[Run]) -> list[TaskScore]:
 def _of_run(run: Run) -> Iterable[TaskScore]:
     found, config = standings(run), run.config
     paths = _paths(config)
-    timed: dict[str, list[Mapping[str, Any]]] = {}
-    for row in run.rows("report.roofline"):
-        timed.setdefault(row["task"], []).append(row)
-    limits = stored_peaks(config)
+    timed, limits = by_task(run.rows("report.roofline")), stored_peaks(config)
     for task in run.tasks:
         at = found[task][0] if task in found else Standing()
         points = placed(task, timed.get(task, ()), paths, limits) if at.confirmed else []

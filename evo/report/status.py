@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from shlex import quote
 
@@ -166,17 +166,9 @@ def problems(run: Run) -> dict[str, str]:
 
 def _statuses(run: Run) -> dict[str, dict[str, int]]:
     """By task, how many requests ended in which status, the most frequent first."""
-    return {
-        task: {row["status"]: row["n"] for row in rows}
-        for task, rows in _by(run.rows("status.statuses"), "task").items()
-    }
-
-
-def _by(rows: Iterable[Row], column: str) -> dict[str, list[Row]]:
-    """The rows by what stands in one of their columns: one look into the store, however many tasks."""
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        found.setdefault(row[column], []).append(row)
+    found: dict[str, dict[str, int]] = {}
+    for row in run.rows("status.statuses"):
+        found.setdefault(row["task"], {})[row["status"]] = row["n"]
     return found
 
 
@@ -193,7 +185,7 @@ class ModelCosts:
     """Upper bound of what attempts without a known end were billed besides; counts against the budget."""
     lost_usd: float
     likely_lost_tokens: int
-    """The same, if they took the part of their bound that the model's answered calls took."""
+    """Tokens that were lost if these attempts took the part of their bound that answered calls of the model took."""
     likely_lost_usd: float
     doubted: int
     """Calls whose provider told a usage that cannot be, or none."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import io
-import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any, Literal
 
 from rich.cells import cell_len
@@ -17,7 +17,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from evo.report.amounts import tokens, usd
+from evo.report.amounts import listed, several, tokens, usd
 from evo.report.output import printable, raw
 from fitness.words import in_words, interval, ratio, standing, time_us
 
@@ -188,8 +188,7 @@ def _verdict(t: TaskSummary) -> tuple[str, ...]:
 
 def lack_line(tasks: Sequence[TaskSummary], total: int) -> str:
     """A line on tasks of one state and reason, of `total` tasks, with the command that goes on with them."""
-    more = f" and {len(tasks) - NAMED} more" if len(tasks) > NAMED else ""
-    named = ", ".join(t.task for t in tasks[:NAMED]) + more
+    named = listed([t.task for t in tasks], NAMED)
     why = f": {tasks[0].why}" if tasks[0].why else ""
     command = f"; go on with: {tasks[0].goes_on_with}" if tasks[0].goes_on_with else ""
     return f"{len(tasks)} of {total} tasks {tasks[0].state} ({named}){why}{command}"
@@ -220,13 +219,13 @@ def many_line(tasks: Sequence[TaskSummary]) -> str:
     A task counts with what its best certainly has.
     """
     speedups = [t.best_speedup for t in tasks if t.best_speedup]
-    mean = math.exp(sum(map(math.log, speedups)) / len(speedups)) if speedups else None
+    mean = geometric_mean(speedups) if speedups else None
     failed = sum(bool(t.problem) for t in tasks)
     flagged = sum(bool(t.flagged) for t in tasks)
     never = sum(t.state == "not begun" for t in tasks)
     lost = "".join(f", {n} {what}" for n, what in ((flagged, "flagged"), (failed, "failed"), (never, "not begun")) if n)
     return (
-        f"{len(tasks)} task{'s' * (len(tasks) != 1)}, {sum(s > 1 for s in speedups)} faster than naive, "
+        f"{several(len(tasks), 'task')}, {sum(s > 1 for s in speedups)} faster than naive, "
         f"{sum(t.confirmed for t in tasks)} confirmed{lost}, geometric mean {ratio(mean)}"
     )
 
@@ -370,7 +369,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def show(shown: RenderableType) -> None:
-    """It writes to standard output: as wide as the terminal, elsewhere as wide as it needs."""
+    """Write to standard output: as wide as the terminal, elsewhere as wide as it needs."""
     made = console()
     if made.is_terminal:
         made.print(shown)

@@ -30,7 +30,7 @@ from evo.packaging.runtime import compare
 from evo.packaging.runtime.loading import TORCH_TYPES
 from evo.packaging.solution import returned_text
 from evo.repository.recording import signature
-from operators.definition.spec import Operator
+from operators.definition.spec import Operator, Task, Tensor
 from operators.dtypes import resolve_dtype
 from operators.errors import MachineError, UserError
 from operators.files import read_text
@@ -413,38 +413,27 @@ class _Dispatch:
             if path[0] != "input" or len(path) != 2:
                 raise UserError(f"{where}: `{tensor.name}` is inside of another argument: give the function the tensor")
             known, name = call["arguments"][path[1]], names[path[1]]
-            dtype, wanted = recorded[known]["dtype"], TORCH_TYPES[resolve_dtype(tensor.dtype, task.dtype).name]
-            if dtype not in (wanted, "bool"):
-                raise UserError(
-                    f"{where}: `{name}` was recorded in {dtype}, and the kernel judged in {wanted}: search with --dtype"
-                )
-            if recorded[known]["device"] != task.target:
-                device = recorded[known]["device"]
-                raise UserError(f"{where}: `{name}` was recorded on {device}, and the kernel is for {task.target}")
+            _check_recorded(f"{where}: `{name}`", recorded[known], tensor, task)
             self.read.append(known)
             self.given.append(name)
+            dtype = recorded[known]["dtype"]
             passed.append(f"{name}.view(torch.uint8)" if dtype == "bool" else name)
             checks.append(f"type({name}) in PLAIN and {name}.dtype is torch.{dtype} and {name}.is_contiguous()")
-        unread = [n for n, k in zip(names, call["arguments"], strict=True) if k not in self.read]
         conditions = [
             _condition(name, recorded[known])
             for name, known in zip(names, call["arguments"], strict=True)
-            if name in unread
+            if known not in self.read
         ]
         outputs = [tensor.name for tensor in operator.outputs]
-        first = self.given[0]
-        same = [f"        and {name}.device == {first}.device\n" for name in self.given[1:]]
-        same.append(f'        and {first}.device.type == "{task.target}"\n')
-        if task.target == "cuda":
-            same.append(f"        and judged_on({first}.device.index)\n")
-        segment = str(ast.get_source_segment(text, function))
+        digest = sha256(str(ast.get_source_segment(text, function)).strip().encode()).hexdigest()
         self.fields = {
-            "name": place.name, "file": place.path.name, "device": task.target, "source": _sha(segment),
+            "name": place.name, "file": place.path.name, "device": task.target, "source": digest,
             "gpus": tuple(subject.conditions.get("gpus", ())), "operator": identifier(operator.name),
             "tensors": ", ".join(self.given), "signature": _signature(arguments), "given": ", ".join(self.given),
             "passed": ", ".join(passed), "conditions": " and ".join(conditions) or "True",
             "outputs": ", ".join(outputs), "returned": returned_text(call["returned"], set(outputs), call["bool"]),
-            "old": _passed_on(arguments), "serves": "\n        and ".join(checks), "same": "".join(same),
+            "old": _passed_on(arguments), "serves": "\n        and ".join(checks),
+            "same": _on_one_device(self.given, task.target),
             "shapes": ", ".join(f"{name}.shape" for name in self.given),
             "gradients": " or ".join(f"{name}.requires_grad" for name in self.given),
         }  # fmt: skip
@@ -455,8 +444,24 @@ class _Dispatch:
         return DISPATCH.format(judged="".join(f"    {each},\n" for each in dict.fromkeys(shapes)), **self.fields)
 
 
-def _sha(segment: str) -> str:
-    return sha256(segment.strip().encode()).hexdigest()
+def _check_recorded(what: str, told: Mapping[str, Any], tensor: Tensor, task: Task) -> None:
+    """Raise UserError for an argument that was recorded in another type or on another device than the kernel's."""
+    wanted = TORCH_TYPES[resolve_dtype(tensor.dtype, task.dtype).name]
+    if told["dtype"] not in (wanted, "bool"):
+        raise UserError(
+            f"{what} was recorded in {told['dtype']}, and the kernel judged in {wanted}: search with --dtype"
+        )
+    if told["device"] != task.target:
+        raise UserError(f"{what} was recorded on {told['device']}, and the kernel is for {task.target}")
+
+
+def _on_one_device(given: Sequence[str], target: str) -> str:
+    """The conditions that all tensors lie on one device of the kernel's kind."""
+    first, *others = given
+    conditions = [f"{name}.device == {first}.device" for name in others]
+    conditions.append(f'{first}.device.type == "{target}"')
+    conditions += [f"judged_on({first}.device.index)"] if target == "cuda" else []
+    return "".join(f"        and {condition}\n" for condition in conditions)
 
 
 def _signature(arguments: ast.arguments) -> str:

@@ -20,7 +20,7 @@ from evo.store.reader import BATCH_ROWS, open_reader
 from evo.store.reads import own_query
 from evo.store.schema import VERSION_TABLE, make, note_format, relations, tables
 from evo.store.several import MAIN, MERGED, Attached, attach, identifier, join_runs, literal
-from evo.store.writer import CONFIG, STORAGE_VERSION
+from evo.store.writer import CONFIG, STORAGE_VERSION, place_new
 from evo.version import engine_version
 
 CHANGED_ROWS = 200
@@ -38,7 +38,7 @@ def new_database(out: Path) -> Iterator[duckdb.DuckDBPyConnection]:
         with duckdb.connect(str(part), config=config) as connection:
             yield connection
             connection.execute("CHECKPOINT")
-        _place(part, out)
+        place_new(part, out)
     except duckdb.Error as error:
         raise store_error(f"{out} cannot be written", error) from error
     except FileExistsError:
@@ -50,28 +50,15 @@ def new_database(out: Path) -> Iterator[duckdb.DuckDBPyConnection]:
             file.unlink(missing_ok=True)
 
 
-def _place(part: Path, out: Path) -> None:
-    """Give a finished file its name. It raises FileExistsError."""
-    try:
-        out.hardlink_to(part)
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without links
-        if out.exists():
-            raise FileExistsError(out) from None
-        part.rename(out)
-
-
 def export_duckdb(folder: Path, out: Path) -> Path:
-    """It writes the run into the new file `out`: its tables with their rows, the views, and what columns mean.
+    """Write the run into the new file `out`: its tables with their rows, the views, and what columns mean.
 
     It raises StoreError.
     """
     with new_database(out) as connection:
         make(connection)
         (run,) = attach(connection, "source", folder)
-        for name in tables(connection):
-            connection.execute(f"INSERT INTO {name} BY NAME SELECT * FROM {run.place}.{name}")
+        _take(connection, run)
         connection.execute("DETACH source")
         for relation in relations():
             for column in relation.columns:
@@ -81,7 +68,7 @@ def export_duckdb(folder: Path, out: Path) -> Path:
 
 
 def export_parquet(folder: Path, out: Path) -> list[Path]:
-    """It writes every table and view to `out`/NAME.parquet, in a folder that is new or empty, and returns these files.
+    """Write every table and view to `out`/NAME.parquet, in a folder that is new or empty, and return these files.
 
     It raises StoreError.
     """
@@ -97,8 +84,8 @@ def export_parquet(folder: Path, out: Path) -> list[Path]:
 
 
 def export_reads(folder: Path, out: Path, names: Sequence[str], change: Callable[[str], str]) -> dict[str, int]:
-    """It writes the answers to queries of the engine's own to `out`/QUERY.parquet, their texts changed, and returns how
-    many rows each has.
+    """Write the answers to queries of the engine's own to `out`/QUERY.parquet, their texts changed, and return how many
+    rows each has.
 
     It raises StoreError.
     """
@@ -174,7 +161,7 @@ ABOUT = (
 
 
 def merge(sources: Sequence[Path], out: Path) -> list[Attached]:
-    """It writes the runs of `sources`, folders or files that hold some, into the new file `out`, and returns them.
+    """Write the runs of `sources`, folders or files that hold some, into the new file `out`, and return them.
 
     It raises StoreError for what cannot be merged: what is no run, one that has not begun, and one that is there twice.
     """
@@ -196,7 +183,7 @@ def merge(sources: Sequence[Path], out: Path) -> list[Attached]:
 
 
 def _distinct(runs: Sequence[Attached]) -> Sequence[Attached]:
-    """They, of which each must have begun, and be there once."""
+    """The same runs. It raises StoreError where one has not begun, or is there twice."""
     seen: dict[tuple[object, ...], Attached] = {}
     for run in runs:
         if run.run_id is None:

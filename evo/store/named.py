@@ -32,14 +32,14 @@ class Parameter:
 
 @dataclass(frozen=True)
 class NamedQuery:
-    """One of them."""
+    """A worked query."""
 
     name: str
     answers: str
     """The question that it answers, in a sentence."""
     parameters: tuple[Parameter, ...]
     sql: str
-    """To one run."""
+    """The query to one run."""
 
     @property
     def needs_several(self) -> bool:
@@ -63,7 +63,7 @@ class NamedQuery:
 
 
 def named_queries() -> dict[str, NamedQuery]:
-    """All of them, by name."""
+    """All worked queries, by name."""
     return {path.stem: _read(path) for path in sorted(FOLDER.glob("*.sql"))}
 
 

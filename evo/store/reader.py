@@ -34,13 +34,13 @@ CONFIG: Mapping[str, Any] = {
     "memory_limit": "2GB",
     "max_temp_directory_size": "8GB",
 }
-"""The same for every reader: a process that opens a file twice must configure it alike."""
+"""Settings of every reader: a process that opens a file twice must configure it alike."""
 
 QUERIES = "SELECT, FROM, WITH, DESCRIBE, SUMMARIZE, SHOW and EXPLAIN"
 PROCESS_BYTES = 4 * 2**30
 """Memory that a user's query may allocate besides what there is: some functions of DuckDB heed no limit of its own."""
 GRACE_S = 5.0
-"""By so much longer may a query run that DuckDB cannot interrupt; then the whole process ends."""
+"""Seconds beyond its limit after which a query that DuckDB cannot interrupt ends the whole process."""
 TIMED_OUT = 2
 """Exit code of that process."""
 
@@ -69,7 +69,7 @@ def open_reader(folder: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     While a writer lives this is a snapshot, seconds old at most; otherwise the file itself, with what a killed
     writer left in its log, which stays as it is.
     """
-    connection = _open(Path(folder).absolute())
+    connection = reached(Path(folder).absolute(), _connect)
     try:
         yield connection
     except duckdb.Error as error:  # of a damaged file, for one
@@ -110,7 +110,7 @@ def ask(folder: Where, sql: str, limits: Limits, params: Params | None = None) -
 def answer(
     connection: duckdb.DuckDBPyConnection, sql: str, limits: Limits, params: Params | None = None
 ) -> QueryResult:
-    """The same to a run that is open. It raises StoreError."""
+    """Answer a query to a run that is open, within limits. It raises StoreError."""
     bound = _check_query(connection, sql, params or {})
     with _interrupted(connection, limits.timeout_s):
         try:
@@ -139,10 +139,6 @@ def opened(folder: Where) -> Iterator[Callable[[str], duckdb.DuckDBPyConnection]
 def _answer(folder: Where, sql: str, params: Params | None, limits: Limits) -> QueryResult:
     with opened(folder) as ready:
         return answer(ready(sql), sql, limits, params)
-
-
-def _open(folder: Path) -> duckdb.DuckDBPyConnection:
-    return reached(folder, _connect)
 
 
 def _connect(file: Path) -> duckdb.DuckDBPyConnection:

@@ -77,7 +77,7 @@ def row_counts(connection: duckdb.DuckDBPyConnection, names: Iterable[str]) -> d
 
 
 def make(connection: duckdb.DuckDBPyConnection) -> None:
-    """It makes the tables and views of a run in the current schema of a new database. It raises duckdb.Error.
+    """Make the tables and views of a run in the current schema of a new database. It raises duckdb.Error.
 
     A CHECKPOINT follows, because the replay of DDL in a log has had bugs.
     """
@@ -90,12 +90,12 @@ def make(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def note_format(connection: duckdb.DuckDBPyConnection) -> None:
-    """It writes the number of the format into the current schema. It raises duckdb.Error."""
+    """Write the number of the format into the current schema. It raises duckdb.Error."""
     connection.execute(f"CREATE TABLE {VERSION_TABLE} AS SELECT {FORMAT} AS version")
 
 
 def check_format(connection: duckdb.DuckDBPyConnection, file: Path, database: str = "") -> None:
-    """It raises StoreError unless a database, the connection's own or an attached one, is a run's of this format."""
+    """Raise StoreError unless a database, the connection's own or an attached one, is a run's of this format."""
     table = f"{database}.{VERSION_TABLE}" if database else VERSION_TABLE
     try:  # the list of all tables and views takes ten times as long
         ((found,),) = connection.execute(f"SELECT max(version) FROM {table}").fetchall()

@@ -74,18 +74,22 @@ def join_runs(connection: duckdb.DuckDBPyConnection, own: str) -> None:
     """Make the relations of the main schema: views over those of all runs."""
     rows = connection.execute(f"SELECT run, arm, seed, origin FROM {MERGED} ORDER BY rowid").fetchall()
     runs = [Attached(identifier(run), run, run, arm, seed, Path(origin)) for run, arm, seed, origin in rows]
-    names = connection.execute(
-        """
-        SELECT table_name FROM duckdb_tables() WHERE database_name = $own AND schema_name = $run
+    for name in _relations(connection, own, runs[0].schema):
+        parts = labelled(connection, own, name, runs)
+        connection.execute(f"CREATE OR REPLACE VIEW {MAIN}.{name} AS {' UNION ALL BY NAME '.join(parts)}")
+
+
+def _relations(connection: duckdb.DuckDBPyConnection, database: str, schema: str) -> dict[str, bool]:
+    """Names of what can be asked of a run, and whether each is a view."""
+    sql = """
+        SELECT table_name AS name, false FROM duckdb_tables() WHERE database_name = $database AND schema_name = $schema
         UNION ALL
-        SELECT view_name FROM duckdb_views() WHERE database_name = $own AND schema_name = $run AND NOT internal
-        """,
-        {"own": own, "run": runs[0].schema},
-    ).fetchall()
-    for (name,) in names:
-        if name != VERSION_TABLE:
-            parts = labelled(connection, own, name, runs)
-            connection.execute(f"CREATE OR REPLACE VIEW {MAIN}.{name} AS {' UNION ALL BY NAME '.join(parts)}")
+        SELECT view_name, true FROM duckdb_views()
+        WHERE database_name = $database AND schema_name = $schema AND NOT internal
+        ORDER BY name
+    """
+    found = connection.execute(sql, {"database": database, "schema": schema}).fetchall()
+    return {name: is_view for name, is_view in found if name != VERSION_TABLE}
 
 
 OPEN_WAIT_S = 10.0
@@ -194,13 +198,13 @@ class Union:
             self._name_origins()
             for name, value in LAST_SETTINGS.items():
                 self.connection.execute(f"SET {name} = {str(value).lower()}")
-            self.relations = self._found()
+            self.relations = _relations(self.connection, "r0", self._runs[0].schema)
         except BaseException:
             self.connection.close()
             raise
 
     def close(self) -> None:
-        """It lets the runs go."""
+        """Let the runs go."""
         self.connection.close()
 
     def ready(self, sql: str) -> duckdb.DuckDBPyConnection:
@@ -235,18 +239,6 @@ class Union:
         if merged:
             parts = " UNION ALL BY NAME ".join(f"FROM {database}.{MAIN}.{MERGED}" for database in merged)
             self.connection.execute(f"CREATE VIEW {MERGED} AS {parts}")
-
-    def _found(self) -> dict[str, bool]:
-        """Names of what can be asked, and whether each is a view."""
-        sql = """
-            SELECT table_name AS name, false FROM duckdb_tables() WHERE database_name = 'r0' AND schema_name = $schema
-            UNION ALL
-            SELECT view_name, true FROM duckdb_views()
-            WHERE database_name = 'r0' AND schema_name = $schema AND NOT internal
-            ORDER BY name
-        """
-        found = self.connection.execute(sql, {"schema": self._runs[0].schema}).fetchall()
-        return {name: view for name, view in found if name != VERSION_TABLE}
 
     def _define(self, name: str, runs: Sequence[Attached], *, is_view: bool) -> None:
         parts = labelled(self.connection, "r0", name, runs)

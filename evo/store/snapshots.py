@@ -114,7 +114,7 @@ def copy(source: Path, folder: Path) -> Path:
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """It copies a database's file, which must not change meanwhile. It raises StoreError."""
+    """Copy a database's file, which must not change meanwhile. It raises StoreError."""
     command = [sys.executable, "-I", "-S", copying.__file__, str(source), str(target), str(os.getpid())]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode:
@@ -124,7 +124,7 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 def clear(folder: Path, *, keep: Path | None = None) -> None:
-    """It removes all snapshots but the one to `keep`."""
+    """Remove all snapshots but the one to `keep`."""
     for path in folder.glob("*"):
         if path != keep and path.is_file():
             path.unlink(missing_ok=True)

@@ -44,7 +44,7 @@ class AcknowledgedRows:
         self.record(counts)
 
     def record(self, counts: Mapping[str, int]) -> None:
-        """It writes new counts over the old ones, which they cover: counts only grow. It raises OSError.
+        """Write new counts over the old ones, which they cover: counts only grow. It raises OSError.
 
         What is written need not reach the disk to outlive this process.
         """
@@ -56,7 +56,7 @@ class AcknowledgedRows:
         return {table: rows for table, rows in gaps.items() if rows > 0}
 
     def close(self, *, remove: bool) -> None:
-        """It closes the file; `remove` it where everything is in the database's own file."""
+        """Close the file; `remove` it where everything is in the database's own file."""
         os.close(self._file)
         if remove:
             self._path.unlink(missing_ok=True)
@@ -74,7 +74,7 @@ FILE = "evo.duckdb"
 LOG = f"{FILE}.wal"
 ROW_COUNTS = "evo.rows"
 LOG_BYTES = 16 << 20
-"""A log of so many bytes is merged into its database."""
+"""Size of a log, in bytes, from which on it is merged into its database."""
 LOOK_FOR_ROOM_S = 2.0
 """Seconds between two tries to write a batch that the disk did not take."""
 LOCK_WAIT_S = 5.0
@@ -131,14 +131,14 @@ class Store:
         self.waits: Callable[[str, float], bool] = lambda reason, waited_s: False
         self._waiting: queue.SimpleQueue[_Batch] = queue.SimpleQueue()
         self._held: list[_Batch] = []
-        """Those that the disk did not take; they are tried again, before any other."""
+        """Batches that the disk did not take; they are tried again, before any other."""
         self._doubt: Sequence[_Batch] = ()
         """Batches that were being committed when DuckDB gave the database up; opened again it tells whether they are in
         it."""
         self._given_up = False
         self._full_since: float | None = None
         self._again: threading.Timer | None = None
-        """It tries them."""
+        """Timer of the next try."""
         self._order = threading.Lock()
         self._closed = False
         self._commits = 0
@@ -158,7 +158,7 @@ class Store:
             )
 
     def commit(self, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> Future[None]:
-        """It appends rows to several tables in one transaction; the future is done after the commit.
+        """Append rows to several tables in one transaction; the future is done after the commit.
 
         Batches are committed in the order of the calls; those that wait are committed together, and a batch that
         fails does not fail the others. For a full disk they wait as long as `waits` says. The future cannot be
@@ -196,7 +196,7 @@ class Store:
             raise StoreError(one_line(error)) from error
 
     def outdate_snapshot(self) -> None:
-        """It lets every later reader see what was committed before this call."""
+        """Let every later reader see what was committed before this call."""
 
         def forget() -> None:
             self._snapshot = None
@@ -206,7 +206,7 @@ class Store:
             self._thread.submit(forget)
 
     def close(self) -> None:
-        """It commits what waits, merges the log and closes; a second call does nothing. It raises StoreError."""
+        """Commit what waits, merge the log and close; a second call does nothing. It raises StoreError."""
         with self._order:
             if self._closed:
                 return
@@ -496,15 +496,23 @@ def _create(path: Path) -> None:
             make(connection)
         finally:
             connection.close()
-        try:
-            path.hardlink_to(part)
-        except FileExistsError:
-            pass
-        except OSError:  # a file system without links
-            part.rename(path)
+        with suppress(FileExistsError):
+            place_new(part, path)
     finally:
         for file in (part, part.with_name(f"{part.name}.wal")):
             file.unlink(missing_ok=True)
+
+
+def place_new(part: Path, out: Path) -> None:
+    """Give a finished file its name. It raises FileExistsError."""
+    try:
+        out.hardlink_to(part)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links
+        if out.exists():
+            raise FileExistsError(out) from None
+        part.rename(out)
 
 
 def _connect_locked(path: Path) -> duckdb.DuckDBPyConnection:

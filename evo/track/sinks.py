@@ -1,4 +1,4 @@
-"""Those who take a run's news: notices to an address or a command, a log of JSON lines, and trackers by name."""
+"""Sinks of a run's news: notices to an address or a command, a log of JSON lines, and trackers by name."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class NewsSink(Protocol):
     """Seconds between two looks."""
 
     def take(self, news: News, memory: Memory) -> None:
-        """It sends the news on. It raises Unreached."""
+        """Send the news on. It raises Unreached."""
         ...
 
 

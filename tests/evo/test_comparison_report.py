@@ -33,8 +33,7 @@ from evo.compare.running import prepare
 from evo.folders import find_runs
 from evo.report.comparison.data import ComparisonMaterial, material
 from evo.report.comparison.report import write, write_report
-from evo.report.comparison.sections import document
-from evo.report.comparison.words import notices, verdict
+from evo.report.comparison.sections import document, notices, verdict
 from evo.report.document import Document, Section, Table, Words, text
 from evo.report.output import as_json
 from evo.report.render import escaped, html, markdown

@@ -22,7 +22,7 @@ import pytest
 from evo.report import render
 from evo.report.health import Health, HealthFinding
 from evo.report.ui import server as watching
-from evo.report.ui.server import Made, Maker, Reading, Trace, Watched, Wish, due, is_ours, server
+from evo.report.ui.server import Made, Maker, Reading, Trace, Watched, due, is_ours, server
 from evo.store import Store
 from tests.evo.browser import CHROMIUM, Tab, tab
 from tests.evo.test_cli import evo
@@ -39,11 +39,11 @@ class Scripted:
 
     def __init__(self) -> None:
         self.made = Made(WELL, "1", b"page", cpu_s=2.0)
-        self.wishes: list[Wish] = []
+        self.wishes: list[str] = []
         self.gate = threading.Event()
         self.gate.set()
 
-    def ask(self, wish: Wish) -> Made:
+    def ask(self, wish: str) -> Made:
         self.wishes.append(wish)
         assert self.gate.wait(30)
         return self.made

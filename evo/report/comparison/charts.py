@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from evo.charts.drawing import HEIGHT, WIDTH, Figure, series_scales
-from evo.charts.figures import told_in
+from evo.charts.drawing import WIDTH, Figure, series_scales
+from evo.charts.figures import domain, layered, told_in
 from evo.compare.conclusions import Curve
 from evo.compare.config import USED
 from evo.compare.inference import Effect
@@ -23,7 +23,7 @@ def curve_figure(curves: Sequence[Curve], arms: Sequence[str]) -> Figure:
     """Certain best so far (see the view `curve`) of all arms against one kind of budget."""
     words, unit = told_in(USED[curves[0].budget], max(float(curve.used[-1]) for curve in curves))
     rows = [
-        {"arm": curve.arm, "used": used / unit, "speedup": math.exp(best), "low": _finite(low), "high": _finite(high)}
+        {"arm": curve.arm, "used": used / unit, "speedup": math.exp(best), "low": bound(low), "high": bound(high)}
         for curve in curves
         for used, best, low, high in zip(
             *(each.tolist() for each in (curve.used, curve.log_speedup, curve.low, curve.high)), strict=True
@@ -31,7 +31,7 @@ def curve_figure(curves: Sequence[Curve], arms: Sequence[str]) -> Figure:
     ]
     axis: dict[str, Any] = {"tickCount": 5} | ({"format": "~s"} if curves[0].budget == "tokens" else {})
     across = {"field": "used", "type": "quantitative", "title": words, "axis": axis}
-    spec = _drawing(rows, [
+    spec = layered(rows, [
         {
             "transform": [{"filter": "isValid(datum.low)"}],
             "mark": {"type": "area", "opacity": 0.15, "interpolate": "step-after"},
@@ -53,16 +53,16 @@ def effect_figure(effects: Sequence[Effect], arms: Sequence[str], difference: fl
     """Each arm beside the reference, with its interval and the registered difference."""
     rows: list[dict[str, Any]] = [
         {
-            "arm": each.arm, "ratio": math.exp(each.log_ratio), "low": _finite(each.low), "high": _finite(each.high),
+            "arm": each.arm, "ratio": math.exp(each.log_ratio), "low": bound(each.low), "high": bound(each.high),
         }
         for each in effects
     ]  # fmt: skip
     near = [{"low": 1 / (1 + difference), "high": 1 + difference}]
     values = [value for row in [*rows, *near] for name, value in row.items() if name != "arm" and value is not None]
-    scale = {"type": "log", "domain": _domain(values)}
+    scale = {"type": "log", "domain": domain(values)}
     across = {"type": "quantitative", "scale": scale, "axis": TIMES, "title": f"ratio to {effects[0].reference}"}
     up = {"field": "arm", "type": "nominal", "title": None, "sort": None}
-    spec = _drawing(rows, [
+    spec = layered(rows, [
         {
             "data": {"values": near},
             "mark": {"type": "rect", "color": "var(--grid)", "opacity": 0.6},
@@ -93,7 +93,7 @@ def task_figure(rows: Sequence[Mapping[str, Any]], arms: Sequence[str]) -> Figur
     ]
     across = _speedups("speedup", shown)
     shapes = {"domain": ["winner", "counts as naive"], "range": ["circle", "cross"]}
-    spec = _drawing(shown, [
+    spec = layered(shown, [
         {
             "mark": {"type": "point", "filled": True, "size": 60, "opacity": 0.85},
             "encoding": {
@@ -116,26 +116,16 @@ def _outcome(row: Mapping[str, Any]) -> str:
     return "winner" if row["has_winner"] else "counts as naive"
 
 
-def _drawing(rows: Sequence[Mapping[str, Any]], layers: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"width": WIDTH, "height": HEIGHT, "data": {"values": [*rows]}, "layer": layers}
-
-
 def _colour(arms: Sequence[str]) -> dict[str, Any]:
     return {"field": "arm", "type": "nominal", "scale": series_scales(arms)[0], "legend": None}
 
 
 def _speedups(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     values = [value for row in rows for end in ("speedup", "low", "high") if (value := row.get(end)) is not None]
-    scale = {"type": "log", "domain": _domain(values)}
+    scale = {"type": "log", "domain": domain(values)}
     return {"field": name, "type": "quantitative", "title": "speedup over naive", "scale": scale, "axis": TIMES}
 
 
-def _domain(values: Sequence[float]) -> list[float]:
-    """The ends of an axis, naive among its values, with some room."""
-    low, high = min([1.0, *values]), max([1.0, *values])
-    room = max((high / low) ** 0.05, 1.02)
-    return [low / room, high * room]
-
-
-def _finite(log_ratio: float) -> float | None:
+def bound(log_ratio: float) -> float | None:
+    """A bound as a ratio; None where there is none."""
     return math.exp(log_ratio) if math.isfinite(log_ratio) else None

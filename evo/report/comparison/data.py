@@ -28,11 +28,11 @@ SHOWN = (
 )  # fmt: skip
 """Queries in `evo/store/reads/comparison.sql` whose answers it shows, besides those for its curves."""
 MANY_RUNS = 100
-"""From more on a query may need more than the minute that it has by itself..."""
+"""Runs from which on a query may need more than the minute that it has by itself."""
 SECONDS_PER_RUN = 1
-"""...on a slow machine so much for each."""
+"""Seconds that such a query is given for each run, as a slow machine needs them."""
 LEAST_TIME_S = 300
-"""The report's own queries have so much."""
+"""Seconds that each of the report's own queries has at least."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class ComparisonMaterial:
     record: str
     """The digest of the record's last line."""
     answers: Mapping[str, Rows]
-    """To the queries that the report prints, by the query."""
+    """Answers to the queries that the report prints, by the query."""
 
     @property
     def made(self) -> Comparison:

@@ -1,21 +1,29 @@
-"""The sections of a comparison's report."""
+"""The report of a comparison as a document: its sentences, tables and figures, and programs that work numbers out."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from evo.charts.drawing import Figure
-from evo.compare.cells import CONFIG, spent
+from evo.compare.cells import CONFIG, CellState, spent
 from evo.compare.conclusions import POINTS
 from evo.compare.config import USED
-from evo.compare.inference import FACTORS, THRESHOLDS, Summary
-from evo.report.amounts import amount, count, dollars, probability, seconds, share, yes
-from evo.report.comparison import words
-from evo.report.comparison.charts import curve_figure, effect_figure, task_figure
-from evo.report.comparison.data import ComparisonMaterial
+from evo.compare.inference import (
+    FACTORS,
+    THRESHOLDS,
+    ArmVerdict,
+    Effect,
+    Summary,
+    least_families,
+    nothing_concluded,
+)
+from evo.report.amounts import amount, count, dollars, probability, seconds, several, share
+from evo.report.comparison.charts import bound, curve_figure, effect_figure, task_figure
+from evo.report.comparison.data import ComparisonMaterial, asked
 from evo.report.document import (
     KERNEL,
     Block,
@@ -23,6 +31,7 @@ from evo.report.document import (
     Document,
     Figures,
     Listing,
+    Script,
     Section,
     Table,
     Words,
@@ -33,7 +42,8 @@ from evo.report.document import (
     text,
 )
 from evo.store.reads import Identifier
-from fitness.words import ratio, time_us
+from fitness.words import digits, interval, ratio, time_us
+from mutators.llm.settings import is_outside
 from operators.plan.defaults import with_defaults
 
 MOST_SOURCES = 4_000_000
@@ -48,26 +58,168 @@ def document(seen: ComparisonMaterial, now: float) -> Document:
     """The whole report; `now` is in seconds since 1970."""
     sections = [
         _result(seen), _arms(seen), _curves(seen), _used(seen), _cells(seen), *_winners(seen), _failures(seen),
-        _checks(seen), _made_of(seen), Section("How to read this", [Words(items=words.HOW_TO_READ)], "how-to-read"),
+        _checks(seen), _made_of(seen), Section("How to read this", [Words(items=HOW_TO_READ)], "how-to-read"),
     ]  # fmt: skip
     return Document(
-        f"Comparison {seen.made.name}", words.told(seen), [*words.notices(seen)], sections,
+        f"Comparison {seen.made.name}", told(seen), [*notices(seen)], sections,
         made_of(seen.folder, now),
     )  # fmt: skip
 
 
+# --- sentences -------------------------------------------------------------------------------------------------------
+
+
+def told(seen: ComparisonMaterial) -> str:
+    """One sentence about the whole."""
+    made, (kind, amount) = seen.made, seen.made.limit
+    tasks = len({cell.result.task for cell in seen.cells})
+    arms = several(len(made.arms), "arm")
+    return (
+        f"{arms} at {several(tasks, 'task')} with {several(len(made.seeds), 'seed')} each, every cell with "
+        f"{amount:,.10g} {USED[kind]}. Primary endpoint: the log speedup over naive of each cell's winner, judged "
+        f"anew, beside the same cell of {made.reference_arm}; a failure counts as naive. Registered difference: "
+        f"{100 * made.difference:.3g} %. Registration: {seen.begun.digest[:12]}."
+    )
+
+
+def notices(seen: ComparisonMaterial) -> Iterator[str]:
+    """Notices to read before any number; none where all is as it should be."""
+    yield from _demonstration(seen)
+    if seen.hermetic.leaks:
+        yield f"Cells heard of what they should not know; no verdict below can be trusted. {seen.hermetic}"
+    if seen.faults:
+        more = f" ({len(seen.faults) - 1} more below)" if len(seen.faults) > 1 else ""
+        yield f"Not as it was registered and written down; no verdict below can be trusted: {seen.faults[0]}{more}."
+    yield from _unfinished(seen)
+    made, found = seen.made, seen.found
+    if failed := sorted(summary.arm for summary in found.summaries if not summary.with_winner):
+        yield f"No winner of {', '.join(failed)} passed the judgement: all cells judged so far count as naive there."
+    if len(made.arms) == 1:
+        yield "There is one arm: nothing is compared, speedups are over the naive kernel alone."
+        return
+    if not found.effects:
+        yield f"No cell of the reference {made.reference_arm} is judged yet: no arm can be held against it."
+        return
+    if why := nothing_concluded(found.families, made.tested):
+        yield (f"{why[0].upper()}{why[1:]}. The numbers describe these cells, and say nothing of other operators.")
+    elif len(made.tested) < len(made.arms) - 1:
+        yield f"Verdicts are registered of {', '.join(made.tested)}; the other arms are described."
+    if found.families < least_families(1):
+        yield f"Intervals, and bands of curves, need operators of {least_families(1)} families; there are none here."
+    if found.related:
+        yield f"{found.related}: chance is over families, since what suits one operator suits its next of kin."
+
+
+def _demonstration(seen: ComparisonMaterial) -> Iterator[str]:
+    arms = sorted(arm for arm in seen.made.arms if any(map(is_outside, seen.made.models_of(arm))))
+    authors = sorted({row["author"] for row in seen.rows("comparison.models") if row["author"]})
+    if arms or authors:
+        by = f" (they called themselves {', '.join(authors)})" if authors else ""
+        yield (
+            f"Demonstration: answers to {', '.join(arms) or 'some questions'} were given from outside by people or "
+            f"agents{by}, not by a model that can be asked again. Their tokens and dollars are what was told with "
+            "them. It shows that the arms work, and is no measurement of any model."
+        )
+
+
+def _unfinished(seen: ComparisonMaterial) -> Iterator[str]:
+    counts = Counter(cell.result.standing for cell in seen.cells)
+    if counts[CellState.FAILED]:
+        results = [cell.result for cell in seen.cells if cell.result.standing is CellState.FAILED]
+        shown = ", ".join(sorted({f"{result.arm} at {result.task}" for result in results})[:6])
+        yield f"{counts[CellState.FAILED]} cells could not be searched, and are no part of any figure: {shown}."
+    under_way = len(seen.cells) - counts[CellState.DONE] - counts[CellState.FAILED]
+    if under_way:
+        yield (
+            f"Unfinished: {under_way} of {len(seen.cells)} cells are not over ({counts[CellState.NEW]} not begun), and "
+            f"winners are judged when all are. Figures of arms below are of the {several(seen.found.judged, 'cell')} "
+            "of tasks whose cells are all judged."
+        )
+    elif seen.found.judged < seen.found.cells:
+        yield f"Unfinished: {seen.found.judged} of {seen.found.cells} cells are of tasks whose cells are all judged."
+    if tasks := sorted({c.result.task for c in seen.cells if c.left_out and c.result.standing is CellState.DONE}):
+        yield f"Could not be judged, and is no part of any figure: {', '.join(tasks)}."
+
+
+def verdict(effect: Effect) -> str:
+    """The comparison's verdict on an arm, in a sentence."""
+    bounds = f"95 % interval {interval(math.exp(effect.low), math.exp(effect.high))}"
+    if math.isinf(effect.high):
+        bounds = "no interval of so few families of operators"
+    size = (
+        f"its winners are {digits(math.exp(effect.log_ratio))} times as fast as those of {effect.reference} ({bounds})"
+        f"; at the sizes that were searched {digits(math.exp(effect.searched))} times"
+    )
+    if effect.is_skewed:
+        size += f"; a few operators weigh much: at the median one {digits(math.exp(effect.median))} times"
+    if lacking := effect.pairs - effect.found:
+        size += f"; in {lacking} of {effect.pairs} pairs of cells neither found anything, which is no agreement"
+    match effect.verdict:
+        case ArmVerdict.FASTER | ArmVerdict.SLOWER:
+            said = f"{effect.verdict} than {effect.reference} {effect.scope}, p = {probability(effect.p)}: {size}."
+        case ArmVerdict.EQUAL:
+            said = f"equal to {effect.reference} within the registered difference: {size}."
+        case ArmVerdict.DESCRIBED:
+            said = f"described, no verdict of it is registered; {seen_from(effect)}. As measured, {size}."
+        case ArmVerdict.PENDING:
+            said = "no verdict before all cells are judged."
+        case _:
+            said = f"not concluded, p = {probability(effect.p)}; {seen_from(effect)}. As measured, {size}."
+    return f"{effect.arm}: {said}"
+
+
+def seen_from(effect: Effect) -> str:
+    """The size from which a difference would have been seen."""
+    if math.isinf(effect.detectable):
+        few = f"operators of {several(effect.families, 'family', 'families')}"
+        return f"with {few} no difference, however large, would have been told from chance"
+    return f"a difference of {100 * math.expm1(effect.detectable):.0f} % would have been seen at 80 % power"
+
+
+HOW_TO_READ = (
+    "A verdict is about other operators than these: it says whether the difference holds beyond the operators that "
+    "were tried, so that few families of operators conclude little, however many seeds there are. At most operators is "
+    "said where the median's interval leaves out 1x too. On average rests on differences that are as often above their "
+    "mean as below. A rare kind of operator, none of which was tried, may be the other way round by much more.",
+    "The interval holds every difference that the test does not reject: faster and slower are said where it leaves out "
+    "1x, equal where it lies within the registered difference by the cells alone in which a winner was found. All "
+    "intervals of arms with verdicts hold at once, at 95 %.",
+    "Not concluded does not mean equal: a difference smaller than the one that would have been seen may well be there.",
+    "All speedups of verdicts are of winners that were judged anew: at sizes and hidden shapes drawn after the "
+    "searches, near the operator's own, on new inputs, in fresh processes. The searched sizes stand beside: a "
+    "winner that is fast at these alone knows them by heart. What a search measured itself is the luckiest of its many "
+    "estimates, and stands in the table of cells as the own speedup; curves have nothing else.",
+    "A cell without a correct winner counts as naive, 1x: that is what its user would be left with.",
+    "Arms have equal budgets in the registered kind alone. What else they used is in its own table: an arm that wins "
+    "by ten times the evaluator's time has won something else.",
+    "Below each table is the query that gives its numbers; what statistics make of them is worked out by the "
+    "program beside it.",
+)
+
+
+# --- sections --------------------------------------------------------------------------------------------------------
+
+
 def _result(seen: ComparisonMaterial) -> Section:
     """The primary endpoint."""
-    found, reference = seen.found, seen.found.reference
-    beside = {effect.arm: effect for effect in found.effects}
+    found = seen.found
+    blocks: list[Block] = [Words(items=[verdict(effect) for effect in found.effects])]
+    if found.effects:
+        figure = effect_figure(found.effects, seen.arms, found.difference)
+        blocks.append(Figures(seen.series(effect.arm for effect in found.effects), [figure]))
+    return Section("Result", [*blocks, _beside_reference(seen), _by_operator(seen)], "result")
+
+
+def _beside_reference(seen: ComparisonMaterial) -> Table:
+    reference, beside = seen.found.reference, {effect.arm: effect for effect in seen.found.effects}
     shares = spent(cell.result for cell in seen.cells)
     rows: list[Row] = []
     for row in seen.rows("comparison.beside_reference"):
         effect = beside[row["arm"]]
         rows.append(row | {
-            "unpaired": effect.unpaired, "low": _bound(effect.low), "high": _bound(effect.high),
-            "median_low": _bound(effect.median_low), "median_high": _bound(effect.median_high),
-            "p": None if math.isnan(effect.p) else effect.p, "seen_from": _bound(effect.detectable),
+            "unpaired": effect.unpaired, "low": bound(effect.low), "high": bound(effect.high),
+            "median_low": bound(effect.median_low), "median_high": bound(effect.median_high),
+            "p": None if math.isnan(effect.p) else effect.p, "seen_from": bound(effect.detectable),
             "families": effect.families, "verdict": str(effect.verdict), "judging_se": effect.judging_se,
             "spent": str(shares.get(effect.arm, "")),
         })  # fmt: skip
@@ -83,27 +235,25 @@ def _result(seen: ComparisonMaterial) -> Section:
         number("error of judging (ln)", "judging_se", lambda value: f"{value:.2g}", computed=True),
         text("budget spent", "spent", computed=True),
     ]  # fmt: skip
-    blocks: list[Block] = [Words(items=[words.verdict(effect) for effect in found.effects])]
-    if found.effects:
-        figure = effect_figure(found.effects, seen.arms, found.difference)
-        blocks.append(Figures(seen.series(effect.arm for effect in found.effects), [figure]))
-    blocks.append(Table(
+    return Table(
         f"Arms beside {reference}, at equal {USED[seen.made.limit[0]]}", columns, rows,
-        seen.query("comparison.beside_reference"), words.arms_program(seen) if rows else None,
+        seen.query("comparison.beside_reference"), arms_program(seen) if rows else None,
         empty="Nothing is judged that could be compared.",
-    ))  # fmt: skip
-    own = [
+    )  # fmt: skip
+
+
+def _by_operator(seen: ComparisonMaterial) -> Table:
+    columns = [
         text("arm", "arm"), text("operator", "operator"), text("family", "family", computed=True),
         number("cells", "pairs", count), number("with a winner", "found", count), number("ratio", "ratio", ratio),
         number("at searched sizes", "searched", ratio),
     ]  # fmt: skip
     families = seen.begun.families
-    blocks.append(Table(
-        "The same, operator by operator: what the test is about", own,
+    return Table(
+        "The same, operator by operator: what the test is about", columns,
         [row | {"family": families[row["operator"]]} for row in seen.rows("comparison.operators_beside")],
         seen.query("comparison.operators_beside"), folded=True,
-    ))  # fmt: skip
-    return Section("Result", blocks, "result")
+    )  # fmt: skip
 
 
 def _arms(seen: ComparisonMaterial) -> Section:
@@ -131,7 +281,7 @@ def _arms(seen: ComparisonMaterial) -> Section:
         "over cells that are done, least and most."
     )
     table = Table(
-        "Arms by themselves", columns, rows, seen.query("comparison.arms"), words.arms_program(seen) if rows else None,
+        "Arms by themselves", columns, rows, seen.query("comparison.arms"), arms_program(seen) if rows else None,
         empty="No winner is judged yet.",
     )  # fmt: skip
     blocks: list[Block] = [told, table]
@@ -151,7 +301,7 @@ def _curves(seen: ComparisonMaterial) -> Section:
         own = [curve for curve in seen.curves if curve.budget == kind]
         figures.append(curve_figure(own, seen.arms))
         bands = {
-            (curve.arm, place): {"low": _bound(curve.low[place]), "high": _bound(curve.high[place])}
+            (curve.arm, place): {"low": bound(curve.low[place]), "high": bound(curve.high[place])}
             for curve in own
             for place in range(POINTS)
         }
@@ -164,7 +314,7 @@ def _curves(seen: ComparisonMaterial) -> Section:
                 number("certain", "speedup", ratio), bounds("95 % band", "low", "high", computed=True),
             ],
             [row | bands[row["arm"], row["i"]] for row in shown], query,
-            words.curves_program(seen), folded=True,
+            curves_program(seen), folded=True,
         ))  # fmt: skip
     told = Words(
         "Geometric means of the best so far, by the searches' own verdicts, against what a cell had used by then. A "
@@ -211,7 +361,7 @@ def _cells(seen: ComparisonMaterial) -> Section:
         number("judged speedup", "judged_speedup", ratio),
         bounds("95 % interval", "judged_low", "judged_high"),
         number("at searched sizes", "searched_speedup", ratio),
-        Column("has a winner", ("has_winner",), lambda value: "" if value is None else yes(value), numeric=False),
+        Column("has a winner", ("has_winner",), lambda value: {True: "yes", False: "no"}.get(value, ""), numeric=False),
         number("evaluations", "evaluations", count), number("trials", "trials", count),
         number("tokens", "tokens", amount), number("US dollars", "cost_usd", dollars),
         number("evaluator s", "evaluator_s", seconds), text("winner", "kernel", code=True, link=KERNEL),
@@ -314,7 +464,7 @@ def _checks(seen: ComparisonMaterial) -> Section:
     ]  # fmt: skip
     blocks: list[Block] = [
         Words(f"{found}.".replace("check hermetic", "Check hermetic, of what each cell was told of others", 1)),
-        Table("Check hermetic", columns, [row], program=words.hermetic_program(seen)),
+        Table("Check hermetic", columns, [row], program=hermetic_program(seen)),
     ]
     if found.leaks:
         blocks.append(Table("Leaks", leaked, [leak.as_row() for leak in found.leaks]))
@@ -349,6 +499,54 @@ def _interval_of(summary: Summary) -> Row:
     return {"low": summary.low if known else None, "high": summary.high if known else None}
 
 
-def _bound(log_ratio: float) -> float | None:
-    """A bound as a ratio; None where there is none."""
-    return math.exp(log_ratio) if math.isfinite(log_ratio) else None
+# --- programs --------------------------------------------------------------------------------------------------------
+
+
+def arms_program(seen: ComparisonMaterial) -> Script:
+    """Works out what `evo.compare.conclusions` says from the rows of a query."""
+    return Script(f'''
+from pathlib import Path
+
+from evo.compare.cells import stored
+from evo.compare.conclusions import concluded
+from evo.compare.inference import Outcome
+from evo.folders import find_runs
+from evo.store import query
+
+folder = Path({str(seen.folder)!r})
+rows = query(find_runs(folder.parent, {seen.where!r}), """
+{asked(seen.made, "comparison.outcome_rows")}
+""").to_pylist()
+# Sign-flip test over families of operators, intervals of what it does not reject, Bonferroni over arms.
+found = concluded(stored(folder), [Outcome(**row) for row in rows], {seen.found.cells})
+for each in (*found.summaries, *found.effects):
+    print(each)
+''')
+
+
+def curves_program(seen: ComparisonMaterial) -> Script:
+    """Works out the bands of curves."""
+    return Script(f"""
+from pathlib import Path
+
+from evo.compare.cells import cell_results, stored
+from evo.compare.conclusions import curves
+
+folder = Path({str(seen.folder)!r})
+results = [result for result in cell_results(folder) if result.curve]
+found = curves(results, stored(folder).families)
+for curve in found:
+    print(curve.arm, curve.budget, curve.used, curve.log_speedup, curve.low, curve.high)
+""")
+
+
+def hermetic_program(seen: ComparisonMaterial) -> Script:
+    """Checks anew what every cell was told."""
+    return Script(f"""
+from pathlib import Path
+
+from evo.compare.leaks import hermetic
+
+found = hermetic(Path({str(seen.folder)!r}))
+print(found, *found.leaks, sep="\\n")
+""")

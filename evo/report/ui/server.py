@@ -41,8 +41,6 @@ from operators.errors import UserError
 ENTRY = f"__file__ = {__file__!r}; from evo.report.ui.server import main; main()"
 """Without `__file__` DuckDB takes the process for one that a person types to, and draws how far its queries are."""
 NICENESS = 10
-Wish = str
-"""`page`, `health`, or the path of another page."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +70,8 @@ class Maker:
         self._connection: Connection | None = None
         self._asking = threading.Lock()
 
-    def ask(self, wish: Wish) -> Made:
-        """The answer; any thread may ask, one at a time is answered."""
+    def ask(self, wish: str) -> Made:
+        """The answer to `page`, `health` or the path of another page; any thread may ask, one at a time is answered."""
         with self._asking:
             try:
                 connection = self._connection or self._start()
@@ -86,7 +84,7 @@ class Maker:
                 return Made(None, error=f"the process that reads the run ended with exit code {code}")
 
     def close(self) -> None:
-        """It ends the process at once."""
+        """End the process at once."""
         if self._process:
             self._process.kill()
             self._process.wait()
@@ -113,7 +111,7 @@ def main() -> None:
             connection.send(made(folder, runs, connection.recv()))
 
 
-def made(folder: Path, runs: Path, wish: Wish) -> Made:
+def made(folder: Path, runs: Path, wish: str) -> Made:
     """The material of the run in `folder` as of now."""
     try:
         if wish.startswith("/"):
@@ -129,7 +127,7 @@ def made(folder: Path, runs: Path, wish: Wish) -> Made:
 
 
 SHARE = 0.2
-"""Pages of a run that goes on take so much of one core at most: it is a search's machine."""
+"""Largest share of one core that pages of a run which goes on take: it is a search's machine."""
 LEAST_PAUSE_S = 1.0
 SNAPSHOT_S = 10.0
 """Age of a snapshot that readers may share: rows written this shortly before a page was begun may not be in it."""
@@ -140,7 +138,7 @@ HEALTH_S = 30.0
 class Reads(Protocol):
     """Who reads the run; see `evo.report.ui.server.Maker`."""
 
-    def ask(self, wish: Wish) -> Made:
+    def ask(self, wish: str) -> Made:
         """The material of the run as of now."""
         ...
 
@@ -265,11 +263,11 @@ class Watched:
         words = f"{health.state} ({health.reason})" if health.reason else health.state
         return "; ".join([words, *(f"{each.cause}: {each.told}" for each in health.findings)])
 
-    def _begin(self, wish: Wish, found: Trace, now_s: float) -> None:
+    def _begin(self, wish: str, found: Trace, now_s: float) -> None:
         self._busy = threading.Thread(target=self._read, args=(wish, found, now_s), daemon=True)
         self._busy.start()
 
-    def _read(self, wish: Wish, found: Trace, began_s: float) -> None:
+    def _read(self, wish: str, found: Trace, began_s: float) -> None:
         made = self._reads.ask(wish)
         with self._lock:
             self._busy, self._health, self._asked_s = None, made, self._clock()
@@ -282,7 +280,7 @@ class Watched:
 PORT = 8080
 HTML, JSON, TEXT = "text/html; charset=utf-8", "application/json", "text/plain; charset=utf-8"
 IDLE_S = 30.0
-"""A connection on which nothing comes for so long is given up."""
+"""Seconds without a byte after which a connection is given up."""
 
 
 @dataclass(frozen=True)
@@ -325,7 +323,7 @@ def waiting(watched: Watched) -> bytes:
 
 
 def headers(response: Response) -> dict[str, str]:
-    """Those of every answer."""
+    """The headers of every answer."""
     own = policy(live=response.is_live, drawn=response.is_live, served=True)
     return {
         "Content-Type": response.kind,
@@ -385,7 +383,7 @@ def _machine() -> frozenset[str]:
 
 
 def server(watched: Watched, host: str, port: int | None) -> ThreadingHTTPServer:
-    """One that listens, at any free port for 0; None: at PORT, or where that is taken at any free one.
+    """A server that listens, at any free port for 0; None: at PORT, or where that is taken at any free one.
 
     It raises UserError.
     """
