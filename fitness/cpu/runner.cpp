@@ -5,8 +5,8 @@
 // How long a call took is for the operating system to say: it stamps the child's first word, which is sent before any
 // instruction of a candidate runs, and its last one, behind which nothing but the end of the process can follow (see
 // `last_word`). No clock is read where a candidate could reach it. Other threads live on for some microseconds behind
-// that stamp. What they would still write is lost in sealed calls, which no candidate can tell from others: an order
-// that lies in a pipe, and is read with the last word, takes the buffers away before it is sent.
+// that stamp. What they would still write is lost in sealed calls, which no candidate can tell from others: the order that
+// is read with the last word takes the buffers away before it is sent.
 //
 //   runner SOCKET_FD
 //
@@ -15,8 +15,8 @@
 //   BIND  [slot, buffers, (which fd, file offset, map bytes, data offset) * buffers] with two fds (inputs, work)
 //                                                           -> [OK, buffers, address...]
 //   PLAN  [id, zeros, (buffer, bytes) * zeros, steps, (launch, args, (is buffer, value) * args) * steps] -> [OK, 0]
-//   RUN   [plan, slot, poison, stack bytes poisoned, milliseconds, deep stack bytes] with an fd of a pipe that holds the
-//         order [secret, (address, bytes) * SEALED, 0, 0] of what to unmap, and one of a file full of poison if deep stack
+//   RUN   [plan, slot, poison, stack bytes poisoned, milliseconds, deep stack bytes] with an fd of the order, a pipe
+//         that holds a secret or, of a sealed call, a file that begins with it, and of a file full of poison if deep stack
 //         bytes  -> [OK, 3, nanoseconds, nanoseconds from its last word until it was gone, the secret as it was told]
 // Replies that are not OK: [ERROR, bytes, text padded], [SIGNAL, 2, number, address or system call],
 // [TIMEOUT, 0], [EXIT, 1, code], [FORGED, 0], [CLOCK_SET, 0].
@@ -42,17 +42,22 @@
 #include <thread>
 
 // The only instructions of a child by which it may send or receive anything, and only so many bytes by each. Whoever
-// comes to `last_word`, by whatever way, carries out the order, tells its secret and sends its words; the next thing that
-// happens is the end of the process and of all its threads. So no candidate can say that it is done and go on, nor say it
-// without the order. Whoever comes second waits in vain for another order.
-#define SEALED 32
-#define ORDER_WORDS (3 + 2 * SEALED)
+// comes to `last_word`, by whatever way, reads the order, obeys it and sends its words; the next thing that happens is the
+// end of the process and of all its threads. None of these instructions waits, nor goes by what another thread could have
+// changed unless the filter of system calls knows better, and a fault or a signal there ends the process with another word.
+// So no candidate can say that it is done and go on, nor say it without the order, nor learn of one that it does not obey.
+//
+// The order is the secret that the last word tells. In a pipe it can be read. Else it lies in a file whose reader is at its
+// end, and is there for whoever maps that file over all buffers: by the one system call that takes them away.
+#define SECRET_BYTES 8
 #define WORDS 4
 extern "C" long first_word(int socket, const void* data, std::size_t bytes);
 extern "C" [[noreturn]] void last_word(int socket, std::int64_t (&data)[WORDS]);  // the last of them is the secret
+extern "C" [[noreturn]] void fault_word(int socket, std::int64_t (&data)[WORDS]);  // the same without an order
 extern "C" const char first_word_sent[], last_order_read[], last_word_sent[];  // where a processor stands in such a call
 extern "C" {
-std::int64_t order[ORDER_WORDS];
+std::int64_t secret;
+std::int64_t lent[2];  // where the buffers begin, and all bytes from there to the end of the last one
 }
 #define TEXT(value) #value
 #define NUMBER(value) TEXT(value)
@@ -67,24 +72,25 @@ first_word_sent:
 last_word:
     mov %edi, %r12d
     mov %rsi, %r13
-    lea order(%rip), %r14
     xor %eax, %eax  # read
     mov $1, %edi
-    mov %r14, %rsi
-    mov $8 * )" NUMBER((ORDER_WORDS)) R"(, %edx
+    lea secret(%rip), %rsi
+    mov $)" NUMBER(SECRET_BYTES) R"(, %edx
     syscall
 last_order_read:
-    mov (%r14), %rax
-    mov %rax, 8 * )" NUMBER((WORDS - 1)) R"((%r13)
-    add $8, %r14
-1:  mov (%r14), %rdi
-    mov 8(%r14), %rsi
-    add $16, %r14
-    test %rsi, %rsi
-    jz 2f
-    mov $11, %eax  # munmap
+    cmp $)" NUMBER(SECRET_BYTES) R"(, %rax
+    mov secret(%rip), %rax
+    je 1f
+    mov $9, %eax  # mmap
+    mov lent(%rip), %rdi
+    mov lent + 8(%rip), %rsi
+    mov $1, %edx  # PROT_READ
+    mov $0x12, %r10d  # MAP_PRIVATE | MAP_FIXED
+    mov $1, %r8d
+    xor %r9d, %r9d
     syscall
-    jmp 1b
+    mov (%rdi), %rax
+1:  mov %rax, 8 * )" NUMBER((WORDS - 1)) R"((%r13)
 2:  mov $1, %eax
     mov %r12d, %edi
     mov %r13, %rsi
@@ -95,6 +101,10 @@ last_word_sent:
     mov $231, %eax  # exit_group
     syscall
     hlt
+fault_word:
+    mov %edi, %r12d
+    mov %rsi, %r13
+    jmp 2b
     .popsection
 )");
 #elif defined(__aarch64__)
@@ -108,21 +118,29 @@ first_word_sent:
 last_word:
     mov w20, w0
     mov x21, x1
-    adrp x22, order
-    add x22, x22, :lo12:order
+    adrp x22, secret
+    add x22, x22, :lo12:secret
     mov x8, #63  // read
     mov x0, #1
     mov x1, x22
-    mov x2, #8 * )" NUMBER((ORDER_WORDS)) R"(
+    mov x2, #)" NUMBER(SECRET_BYTES) R"(
     svc #0
 last_order_read:
-    ldr x9, [x22], #8
-    str x9, [x21, #8 * )" NUMBER((WORDS - 1)) R"(]
-1:  ldp x0, x1, [x22], #16
-    cbz x1, 2f
-    mov x8, #215  // munmap
+    cmp x0, #)" NUMBER(SECRET_BYTES) R"(
+    ldr x9, [x22]
+    b.eq 1f
+    mov x8, #222  // mmap
+    adrp x22, lent
+    add x22, x22, :lo12:lent
+    ldp x23, x1, [x22]
+    mov x0, x23
+    mov x2, #1  // PROT_READ
+    mov x3, #0x12  // MAP_PRIVATE | MAP_FIXED
+    mov x4, #1
+    mov x5, #0
     svc #0
-    b 1b
+    ldr x9, [x23]
+1:  str x9, [x21, #8 * )" NUMBER((WORDS - 1)) R"(]
 2:  mov x8, #64
     mov w0, w20
     mov x1, x21
@@ -133,6 +151,10 @@ last_word_sent:
     mov x8, #94  // exit_group
     svc #0
     brk #0
+fault_word:
+    mov w20, w0
+    mov x21, x1
+    b 2b
     .popsection
 )");
 #endif
@@ -144,8 +166,8 @@ using image::Word;
 enum Request : Word { BIND = 2, PLAN = 3, RUN = 4, MAP = 5 };
 enum Reply : Word { OK = 0, ERROR = 1, SIGNAL = 2, TIMEOUT = 3, EXIT = 4, FORGED = 5, CLOCK_SET = 6 };
 enum Note : Word { END = 2, FAULT = 3 };  // a last word: [note, value, value, secret]
-constexpr std::size_t FIRST_BYTES = 1, ORDER_BYTES = ORDER_WORDS * sizeof(Word), LAST_BYTES = WORDS * sizeof(Word);
-constexpr int NOTES = 0, ORDERS = 1;  // a child's only descriptors: a socket that it speaks through, and a pipe
+constexpr std::size_t FIRST_BYTES = 1, LAST_BYTES = WORDS * sizeof(Word);
+constexpr int NOTES = 0, ORDERS = 1;  // a child's only descriptors: a socket that it speaks through, and its order
 constexpr std::size_t GUARD_BYTES = 4 << 20;
 constexpr std::size_t OWN_FRAMES_BYTES = 32 << 10;  // of a stack, what our own calls may have in use just now
 constexpr std::size_t BEYOND_BYTES = 1 << 20;
@@ -154,10 +176,14 @@ constexpr rlim_t SPARE_THREADS = 16;  // for this process and its first thread, 
 constexpr rlim_t PRIVATE_BYTES = rlim_t{1} << 30;  // of one call, stacks of threads apart; buffers are shared memory
 
 struct Mapping {
-    char* reserved;
+    char* begin;
     std::size_t bytes;
     char* data;
-    bool writable;
+};
+struct Slot {
+    char* begin = nullptr;  // of one range of addresses that has all buffers, each between unmapped pages
+    std::size_t bytes = 0;
+    std::vector<Mapping> buffers;
 };
 struct Step {
     Launch launch;
@@ -170,7 +196,7 @@ struct Plan {
 
 int channel = -1;
 std::vector<Launch> launches;
-std::map<Word, std::vector<Mapping>> slots;
+std::map<Word, Slot> slots;
 std::map<Word, Plan> plans;
 
 void send_words(const Word* words, std::size_t count) {
@@ -200,7 +226,7 @@ bool own_users = false;  // whether this process counts as another user than the
 
 void on_fault(int number, siginfo_t* info, void*) {
     Word words[] = {FAULT, number, number == SIGSYS ? info->si_syscall : reinterpret_cast<Word>(info->si_addr), 0};
-    last_word(NOTES, words);
+    fault_word(NOTES, words);
 }
 
 // Receives exactly `count` words; file descriptors that come along are appended to `fds`.
@@ -239,23 +265,27 @@ void map_image(const std::vector<Word>& words, const std::vector<int>& fds) {
 }
 
 void bind(const std::vector<Word>& words, const std::vector<int>& fds) {
-    auto& slot = slots[words[0]];
-    for (const auto& old : slot) munmap(old.reserved, old.bytes);
-    slot.clear();
+    Slot& slot = slots[words[0]];
+    if (slot.begin) munmap(slot.begin, slot.bytes);
+    slot = {};
+    std::size_t bytes = 0;
+    for (Word i = 0; i < words[1]; ++i) bytes += static_cast<std::size_t>(words.data()[4 + 4 * i]) + 2 * GUARD_BYTES;
+    void* reserved = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (reserved == MAP_FAILED) return reply_error("cannot reserve address space for the buffers");
+    slot.begin = static_cast<char*>(reserved);
+    slot.bytes = bytes;
     std::vector<Word> addresses;
+    char* begin = slot.begin + GUARD_BYTES;
     for (Word i = 0; i < words[1]; ++i) {
         const Word* entry = words.data() + 2 + 4 * i;
         const bool writable = entry[0] == 1;
-        const auto bytes = static_cast<std::size_t>(entry[2]);
-        const std::size_t reserved_bytes = bytes + 2 * GUARD_BYTES;
-        void* reserved = mmap(nullptr, reserved_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (reserved == MAP_FAILED) return reply_error("cannot reserve address space for a buffer");
-        char* start = static_cast<char*>(reserved) + GUARD_BYTES;
+        const auto map_bytes = static_cast<std::size_t>(entry[2]);
         const int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
-        void* mapped = mmap(start, bytes, protection, MAP_SHARED | MAP_FIXED, fds.at(writable), entry[1]);
-        if (mapped == MAP_FAILED) return reply_error("cannot map a buffer");
-        slot.push_back({static_cast<char*>(reserved), reserved_bytes, start + entry[3], writable});
-        addresses.push_back(reinterpret_cast<Word>(slot.back().data));
+        if (mmap(begin, map_bytes, protection, MAP_SHARED | MAP_FIXED, fds.at(writable), entry[1]) == MAP_FAILED)
+            return reply_error("cannot map a buffer");
+        slot.buffers.push_back({begin, map_bytes, begin + entry[3]});
+        addresses.push_back(reinterpret_cast<Word>(slot.buffers.back().data));
+        begin += map_bytes + 2 * GUARD_BYTES;
     }
     reply(OK, addresses);
 }
@@ -297,9 +327,13 @@ void confine_child() {
     filter.rule(ALLOW, {SYS_futex, SYS_munmap, SYS_brk, SYS_set_robust_list, SYS_rt_sigprocmask,
                         SYS_rt_sigreturn, SYS_sched_yield, SYS_sched_getaffinity, SYS_gettid, SYS_getpid,
                         SYS_exit, SYS_exit_group, SYS_getcpu, SYS_sigaltstack, SYS_getrandom,
-                        SYS_restart_syscall, SYS_rseq});
+                        SYS_restart_syscall});
     filter.rule_from(SYS_write, {{first_word_sent, FIRST_BYTES}, {last_word_sent, LAST_BYTES}}, ALLOW, TRAP);
-    filter.rule_from(SYS_read, {{last_order_read, ORDER_BYTES}}, ALLOW, TRAP);
+    filter.rule_from(SYS_read, {{last_order_read, SECRET_BYTES}}, ALLOW, TRAP);
+    // The order takes all buffers away, or it is not told: it serves nothing else, which would tell whether it is such a one.
+    const auto begin = static_cast<std::uint64_t>(lent[0]), bytes = static_cast<std::uint64_t>(lent[1]);
+    filter.rule_where(SYS_mmap, {4, ORDERS},
+                      {{0, begin}, {1, bytes}, {2, PROT_READ}, {3, MAP_PRIVATE | MAP_FIXED}, {5, 0}}, ALLOW, TRAP);
     // No code comes to where none was: neither new code, nor such as is moved there, behind the last word for example.
     filter.rule_if_bits(SYS_mmap, {{2, PROT_EXEC}, {3, MAP_SHARED}}, TRAP, ALLOW);  // shared memory counts for no limit
     filter.rule_if_bits(SYS_mprotect, {{2, PROT_EXEC}}, TRAP, ALLOW);
@@ -312,7 +346,9 @@ void confine_child() {
     filter.rule_if_equal(SYS_sched_setaffinity, {{0, 0}}, ALLOW, TRAP);  // of itself, not of whoever it is compared with
     // abort(), and no other signal: one that others send would have the kernel judged again, on other inputs.
     filter.rule_if_equal(SYS_tgkill, {{0, static_cast<unsigned>(getpid())}, {2, SIGABRT}}, ALLOW, TRAP);
-    filter.rule(SECCOMP_RET_ERRNO | ENOSYS, {435});  // clone3: a filter cannot see its flags, the C library takes clone
+    // clone3: a filter cannot see its flags, the C library takes clone. rseq: the system would throw a thread out of our own
+    // instructions where it interrupts them, behind the last word for example.
+    filter.rule(SECCOMP_RET_ERRNO | ENOSYS, {435, SYS_rseq});
     filter.rule(SECCOMP_RET_ERRNO | EACCES, {SYS_openat});
     filter.rule(SECCOMP_RET_ERRNO | EINVAL, {SYS_prctl});  // names for threads and mappings
 #ifdef SYS_open
@@ -323,17 +359,15 @@ void confine_child() {
 
 // No buffer of another slot is in reach, what this one needs is mapped, so that no timed access waits for the kernel.
 void map_only(Word used) {
-    for (const auto& [number, buffers] : slots) {
-        for (const Mapping& buffer : buffers) {
-            if (number != used) {
-                munmap(buffer.reserved, buffer.bytes);
-                continue;
-            }
-#ifdef MADV_POPULATE_READ
-            // Pages of shared memory come writable where the mapping is, and in one go, which writing faults would not.
-            madvise(buffer.reserved + GUARD_BYTES, buffer.bytes - 2 * GUARD_BYTES, MADV_POPULATE_READ);
-#endif
+    for (const auto& [number, slot] : slots) {
+        if (number != used) {
+            munmap(slot.begin, slot.bytes);
+            continue;
         }
+#ifdef MADV_POPULATE_READ
+        // Pages of shared memory come writable where the mapping is, and in one go, which writing faults would not.
+        for (const Mapping& buffer : slot.buffers) madvise(buffer.begin, buffer.bytes, MADV_POPULATE_READ);
+#endif
     }
 }
 
@@ -418,7 +452,9 @@ struct Ends {
     // call draws anew, so that it is no property of the process that a kernel happens to be in.
     void* shift = alloca(static_cast<std::size_t>(nanoseconds() / 16 % 256) * 16 + 16);
     asm volatile("" ::"r"(shift) : "memory");
-    const auto& buffers = slots.at(slot);
+    const auto& [begin, bytes, buffers] = slots.at(slot);
+    lent[0] = reinterpret_cast<Word>(begin);
+    lent[1] = static_cast<Word>(bytes);
     std::vector<std::vector<Word>> values;
     std::vector<std::vector<void*>> pointers;
     for (const Step& step : plan.steps) {
@@ -547,17 +583,16 @@ void run(const std::vector<Word>& words, const std::vector<int>& fds) {
     const std::vector<Said> said = heard(ends[0]);
     close(ends[0]);
     if (!in_time) return reply(TIMEOUT, {});
+    for (const Said& one : said)  // before the kernel began, in it, or of a thread that went on after its end
+        if (one.bytes == LAST_BYTES && one.words[0] == FAULT) return reply(SIGNAL, {one.words[1], one.words[2]});
     if (said.size() > 2) return reply(FORGED, {});
     if (said.size() == 2 && said[1].bytes == LAST_BYTES) {
-        if (said[1].words[0] == FAULT) return reply(SIGNAL, {said[1].words[1], said[1].words[2]});
         if (std::abs(set_by) > MOST_SET_NS) return reply(CLOCK_SET, {});
         if (said[0].sent == 0 || said[1].sent == 0)
             return reply_error("this system does not stamp what is sent through local sockets, so no call can be timed");
         if (said[0].bytes == FIRST_BYTES && said[1].words[0] == END)
             return reply(OK, {said[1].sent - said[0].sent, gone - said[1].sent, said[1].words[WORDS - 1]});
     }
-    if (said.size() == 1 && said[0].bytes == LAST_BYTES && said[0].words[0] == FAULT)  // before the kernel began
-        return reply(SIGNAL, {said[0].words[1], said[0].words[2]});
     if (WIFSIGNALED(status)) return reply(SIGNAL, {WTERMSIG(status), 0});
     if (said.size() == 1 && WIFEXITED(status)) return reply(EXIT, {WEXITSTATUS(status)});
     reply(FORGED, {});

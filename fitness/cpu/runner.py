@@ -7,6 +7,7 @@ import secrets
 import signal
 import socket
 import struct
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -40,8 +41,7 @@ STACK_BYTES = 8 << 20
 STACK_POISONED, STACK_POISONED_DEEP = 64 << 10, 7 << 20
 POISON_BYTES = 1 << 20
 """Size of the pattern that deep stacks are filled with copies of."""
-SEALED = 32
-"""Buffers that a call can be parted from at its end."""
+SECRET_BYTES = 8
 RUNNER_FLAGS = (
     "-fopenmp", "-pie", "-fPIE", "-Wl,-z,relro,-z,now", "-Wl,-z,noexecstack", "-Wl,--no-as-needed", *LIBRARIES,
 )  # fmt: skip
@@ -74,9 +74,8 @@ class CpuRunner:
         ours, theirs = socket.socketpair()
         self._socket = ours
         self._addresses: dict[int, dict[str, tuple[int, int]]] = {}
-        self._writable: dict[int, list[tuple[int, int]]] = {}
-        """By slot, begin and bytes of what the kernel may write to, whole pages."""
         self._poison: Region | None = None
+        self._seal: Region | None = None
         self._only_ours = command is None
         """Whether nothing runs in the process itself but `runner.cpp`: then what befalls it is no kernel's doing."""
         program = list(command or (str(built("cpu/runner.cpp", *RUNNER_FLAGS)),))
@@ -89,6 +88,8 @@ class CpuRunner:
             "OMP_THREAD_LIMIT": str(4 * threads),
             # Threads that spin long after a parallel region would disturb the kernel that is timed next.
             "GOMP_SPINCOUNT": "20000",
+            # Nothing throws a thread out of the instructions by which it ends a call.
+            "GLIBC_TUNABLES": "glibc.pthread.rseq=0",
         } | (environment or {})
         self._process = start_child(
             [*program, str(theirs.fileno())],
@@ -141,11 +142,6 @@ class CpuRunner:
         self._addresses[slot] = {
             name: (address, extent.bytes) for (_, name, extent), address in zip(entries, addresses, strict=True)
         }
-        self._writable[slot] = [
-            (address - extent.data_offset, extent.map_bytes)
-            for (writable, _, extent), address in zip(entries, addresses, strict=True)
-            if writable
-        ]
         return tuple(name for _, name, _ in entries)
 
     def define(self, plan_id: int, words: Sequence[int]) -> None:
@@ -166,7 +162,8 @@ class CpuRunner:
         begin = time.monotonic_ns()
         words = [plan_id, slot, poison, STACK_POISONED, int(1e3 * timeout_s), STACK_POISONED_DEEP if deep else 0]
         with ExitStack() as pipe:
-            order, secret = self._order(pipe, self._writable[slot] if sealed else [])
+            secret = secrets.token_bytes(SECRET_BYTES)
+            order = self._sealing(secret) if sealed else _telling(secret, pipe)
             self._send(RUN, words, fds=[order, self._full_of(poison).fd] if deep else [order])
             try:
                 elapsed, outside, told = self._receive(3, timeout_s + GRACE_S, "while it ran")
@@ -176,20 +173,17 @@ class CpuRunner:
         bracket = time.monotonic_ns() - begin
         if not 0 <= elapsed + outside <= bracket:
             raise KernelFault(Status.QUARANTINED, f"its clock reads {elapsed} ns within {bracket} ns of ours")
-        if told != secret:
+        if told != int.from_bytes(secret, sys.byteorder, signed=True):
             raise KernelFault(Status.QUARANTINED, "it said that it was done from a place where only the runner may")
         return Sample(elapsed, outside)
 
-    @staticmethod
-    def _order(pipe: ExitStack, ranges: Sequence[tuple[int, int]]) -> tuple[int, int]:
-        """A pipe that holds what to unmap behind a secret; the pipe stays open, so that a second reader waits."""
-        ours, theirs = os.pipe()
-        pipe.callback(os.close, ours)
-        pipe.callback(os.close, theirs)
-        secret = secrets.randbits(63)
-        words = [word for begin_and_bytes in ranges[:SEALED] for word in begin_and_bytes]
-        os.write(theirs, struct.pack(f"<{3 + 2 * SEALED}q", secret, *words, *[0] * (2 + 2 * SEALED - len(words))))
-        return ours, secret
+    def _sealing(self, secret: bytes) -> int:
+        """An order to give up all buffers, which is obeyed by mapping it over them; a reader stands at its end."""
+        if self._seal is None:
+            self._seal = Region({"secret": SECRET_BYTES}, at_end=False, readonly_for_others=True)
+            os.lseek(self._seal.fd, 0, os.SEEK_END)
+        self._seal.view("secret")[:] = secret
+        return self._seal.fd
 
     def _full_of(self, poison: int) -> Region:
         """The region whose pages deep stacks are laid out with: read only to the process and whatever it starts."""
@@ -280,6 +274,15 @@ class CpuRunner:
         return text + (
             nearest or f" at address {address:#x}, which belongs to no buffer; a stack has {STACK_BYTES >> 20} MiB"
         )
+
+
+def _telling(secret: bytes, pipe: ExitStack) -> int:
+    """An order that is obeyed by reading it from a pipe, which stays open, so that a second reader waits."""
+    ours, theirs = os.pipe()
+    pipe.callback(os.close, ours)
+    pipe.callback(os.close, theirs)
+    os.write(theirs, secret)
+    return ours
 
 
 def plan_words(

@@ -137,6 +137,23 @@ class Filter {
         }
         answer(no);
     }
+    // Decides about the uses of `call` that have an argument (its lower half), by whether others are as wanted, whole.
+    void rule_where(unsigned call, std::pair<int, unsigned> has, std::initializer_list<std::pair<int, std::uint64_t>> wanted,
+                    unsigned if_equal, unsigned otherwise) {
+        auto left = static_cast<unsigned char>(4 * wanted.size() + 1);
+        unless(BPF_JEQ, call, static_cast<unsigned char>(left + 4));
+        load_argument(has.first);
+        unless(BPF_JEQ, has.second, static_cast<unsigned char>(left + 1));
+        for (const auto& [argument, value] : wanted)
+            for (const int half : {0, 1}) {
+                left = static_cast<unsigned char>(left - 2);
+                load_argument(argument, half);
+                unless(BPF_JEQ, static_cast<unsigned>(value >> 32 * half), left);
+            }
+        answer(if_equal);
+        answer(otherwise);
+        load(offsetof(seccomp_data, nr));
+    }
     // All other calls get `action`. Needs NO_NEW_PRIVS. False: this machine has no seccomp.
     bool install(unsigned action) {
         const sock_fprog program = whole(action);
@@ -154,7 +171,9 @@ class Filter {
         answer(action);
         return {static_cast<unsigned short>(program_.size()), program_.data()};
     }
-    void load_argument(int number) { load(offsetof(seccomp_data, args) + 8 * static_cast<unsigned>(number)); }
+    void load_argument(int number, int half = 0) {
+        load(offsetof(seccomp_data, args) + 8 * static_cast<unsigned>(number) + 4 * static_cast<unsigned>(half));
+    }
     void load(std::size_t offset) { program_.push_back(sock_filter BPF_STMT(BPF_LD | BPF_W | BPF_ABS, unsigned(offset))); }
     void answer(unsigned action) { program_.push_back(sock_filter BPF_STMT(BPF_RET | BPF_K, action)); }
     // Goes on `skipped` instructions further on unless `condition` holds for what was loaded last.

@@ -69,7 +69,8 @@ OVERWHELMING = ("huge", "inf", "nan")
 """Special values that hide each other, and all else, where they meet in one result: a draw holds one kind of them."""
 HUGE = {"fp64": 2.0**500, "fp32": 2.0**126, "bf16": 2.0**126, "fp16": 2.0**14}
 """Large numbers, far enough below the largest finite number for a difference of two, and in fp64, whose reference has
-no wider type, for a product."""
+no wider type, for a product. Where one is strewn in, so are some between it and what other families hold; and between
+those and subnormal numbers."""
 
 
 @dataclass(frozen=True)
@@ -411,12 +412,12 @@ def _leant(values: torch.Tensor, bits: int, recipe: _Recipe) -> torch.Tensor:
 
 
 def _specials(recipe: _Recipe) -> torch.Tensor:
-    """Every kind of the recipe, in up to three places, an overwhelming one last, so that nothing covers it."""
+    """Every kind of the recipe, in a few places, an overwhelming one last, so that nothing covers it."""
     values, rng = _nominal(recipe), recipe.rng
     if not values.numel() or not recipe.specials:
         return values
     for kind in sorted(recipe.specials, key=OVERWHELMING.__contains__):
-        places = rng.integers(values.numel(), size=rng.integers(1, 4))
+        places = rng.integers(values.numel(), size=rng.integers(1, 4) + (kind in ("huge", "subnormal")))
         signs = rng.choice([-1.0, 1.0], size=places.size) if recipe.signed else np.ones(places.size)
         special = signs * _special(kind, recipe.element, places.size, rng)
         values.view(-1)[torch.from_numpy(places).to(values.device)] = torch.from_numpy(special).to(values)
@@ -425,13 +426,16 @@ def _specials(recipe: _Recipe) -> torch.Tensor:
 
 def _special(kind: str, element: DType, count: int, rng: np.random.Generator) -> np.ndarray:
     info = torch.finfo(TORCH_DTYPES[element.name])
+    usual = SCALE_EXPONENT.get(element.name, WIDE_EXPONENT)
     match kind:
         case "zero":
             return np.zeros(count)
         case "subnormal":
-            return info.smallest_normal * rng.uniform(2 * element.unit_roundoff, 1, size=count)
+            last = info.smallest_normal * rng.uniform(2 * element.unit_roundoff, 1)
+            return np.append(2.0 ** rng.uniform(math.log2(info.smallest_normal), -usual, size=count - 1), last)
         case "huge":
-            return HUGE[element.name] * rng.uniform(0.25, 1, size=count)
+            last = HUGE[element.name] * rng.uniform(0.25, 1)
+            return np.append(2.0 ** rng.uniform(usual, math.log2(HUGE[element.name]), size=count - 1), last)
         case "inf":
             return np.full(count, np.inf)
         case _:

@@ -112,18 +112,21 @@ def test_constants_with_addresses_cannot_be_written(axpb: Operator, tmp_path: Pa
         outputs(axpb_kernel(f"{slot}[n & 1] = two; {RIGHT}", before=TABLES), axpb, tmp_path)
 
 
-def test_a_call_has_no_descriptors_but_those_of_its_notes_and_orders(axpb: Operator, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("sealed", "order"), [(False, "pipe"), (True, "memfd")])
+def test_a_call_has_no_descriptors_but_those_of_its_notes_and_orders(
+    axpb: Operator, tmp_path: Path, *, sealed: bool, order: str
+) -> None:
     made = compiled(axpb_kernel("for (volatile int i = 0;;) { i = 1; }"), axpb, tmp_path)
     plan = parse_plan(axpb_kernel(RIGHT).source, axpb, "cpu")
     resolved = plan.resolve(axpb, dtype="fp32", dims={"n": 8}, values={}, facts=plan_facts(1))
     found: set[tuple[str, ...]] = set()
-    wanted = ("0 socket", "1 pipe")
+    wanted = ("0 socket", f"1 {order}")
     with CpuRunner(threads=1) as runner, ThreadPoolExecutor(1) as pool:
         runner.map(made.image, made.library)
         inputs, work = Region({"x": 32, "b": 32}, at_end=False), Region({"y": 32}, at_end=False)
-        order = runner.bind(0, inputs, work)
-        runner.define(0, plan_words(resolved, made, axpb, order, work))
-        call = pool.submit(runner.run, 0, 0, timeout_s=30.0)
+        numbered = runner.bind(0, inputs, work)
+        runner.define(0, plan_words(resolved, made, axpb, numbered, work))
+        call = pool.submit(runner.run, 0, 0, timeout_s=30.0, sealed=sealed)
         while wanted not in found and not call.done():
             for process in descendants(runner.pid):
                 with suppress(OSError):  # it has ended

@@ -204,6 +204,13 @@ def test_specials_are_few_and_only_those_declared() -> None:
     assert all(5 < kinds[kind] < 40 for kind in OVERWHELMING)
 
 
+def test_specials_have_numbers_of_any_size_that_other_families_lack() -> None:
+    drawn_ = [values("specials", specials=("subnormal", "huge"), seed=seed).abs() for seed in range(40)]
+    sizes = torch.cat([x[(x > 0) & x.isfinite()].log2() for x in drawn_])
+    for exponent in (*range(-130, -50, 10), *range(50, 120, 10)):
+        assert ((sizes >= exponent) & (sizes < exponent + 10)).any()
+
+
 def test_few_elements_carry_what_few_bits_do_not_hold() -> None:
     shapes: set[int] = set()
     for seed in range(30):

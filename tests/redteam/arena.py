@@ -67,6 +67,7 @@ WORKLOADS: Mapping[str, tuple[dict[str, int], ...]] = {
     "cross_entropy_loss": ({"classes": 10000},),
     "matrix_power": ({"n": 32, "power": 5},),
     "fft": ({"n": 4096},),
+    "leaky_relu": ({"n": 40000},),
     "sorting": ({"n": 4096},),
     "top_k": ({"n": 10000, "k": 16},),
 }

@@ -7,7 +7,7 @@ args = ["x", "b", "y", "alpha", "n"]
 operator = "axpb"
 tries = "makes the memory that its last order is read to read-only, so that there is nothing to obey"
 expect = "caught"
-says = "it said that it was done from a place where only the runner may"
+says = "segmentation fault"
 needs = ['elf_walk', 'words', 'any_call']
 machine = "x86_64"
 */
