@@ -64,6 +64,17 @@ LINK_FLAGS = (
 would run."""
 LIBRARIES = ("-lmvec", "-lm")
 LINKED, FILE = "kernel.so", "kernel.cpp"
+ASKED_PLACE = re.compile(r"\b__builtin_(?:LINE|FILE|FUNCTION|source_location)\b|\bsource_location\b")
+"""Words by which a kernel asks for its place in a file after macros."""
+MAY_ASK = re.compile(r"##|%:%:|__(?:LINE|(?:BASE_)?FILE(?:_NAME)?|DATE|TIME(?:STAMP)?|COUNTER|INCLUDE_LEVEL)__")
+"""Source that may ask for its place or time by a macro, whose name it may also put together."""
+MOVED_BY, ELSEWHERE = 1000, "elsewhere"
+"""Lines and file name by which such a source is moved, to see whether it stays the same."""
+LINE_MARKERS = re.compile(rb"^#.*$", re.MULTILINE)
+ASKS_FOR_ITS_PLACE = (
+    "kernel: it asks for its line, its file, the time or a count of questions (__LINE__, __COUNTER__ and the like): "
+    "it would be another kernel in a package"
+)
 MAX_PREPROCESSED_BYTES = 32 << 20
 """Most preprocessed text of a kernel, headers included: those of all mathematics and intrinsics have 5 MiB."""
 MAX_LOG_COLUMNS = 600
@@ -210,6 +221,25 @@ def preprocess(text: str, source: str, folder: Path, *, whole: bool = False) -> 
     own = made[max(made.find(f'# 1 "{FILE}"'.encode()), 0) :]
     if problem := smuggled(own.decode("utf-8", "replace")):
         return Rejection(Status.INVALID, f"kernel: after its macros it has {problem}")
+    if ASKED_PLACE.search(own.decode("utf-8", "replace")):
+        return Rejection(Status.INVALID, ASKS_FOR_ITS_PLACE)
+    return _elsewhere(text, own, source, [*command[:-1], "elsewhere.cpp"], folder) if MAY_ASK.search(source) else None
+
+
+def _elsewhere(text: str, own: bytes, source: str, command: list[str], folder: Path) -> Rejection | None:
+    """Why a kernel is refused whose macros make another text of it in another place or at another time; else None.
+
+    What is packaged has other lines around it, and is compiled on another day: it would be another kernel there.
+    """
+    moved = text.replace("#line 1\n", f'static_assert(__COUNTER__ >= 0);\n#line {MOVED_BY + 1} "{ELSEWHERE}"\n', 1)
+    (folder / "elsewhere.cpp").write_text(moved, encoding="utf-8")
+    loud = [word for word in command if word != "-w"]
+    if compiled([*loud, "-Werror=date-time", "-o", "elsewhere.ii"], str(folder)):
+        return Rejection(Status.INVALID, ASKS_FOR_ITS_PLACE)
+    made = read_at_most(folder / "elsewhere.ii", MAX_PREPROCESSED_BYTES)
+    there = made[max(made.find(f'# {MOVED_BY + 1} "{ELSEWHERE}"'.encode()), 0) :]
+    if LINE_MARKERS.sub(b"", own) != LINE_MARKERS.sub(b"", there):
+        return Rejection(Status.INVALID, ASKS_FOR_ITS_PLACE)
     return None
 
 

@@ -121,6 +121,26 @@ def test_the_cell_tells_what_the_innermost_loops_do(axpb: Operator, tmp_path: Pa
     assert made.cell[0].startswith("simd" if vectors else "scalar"), made.facts
 
 
+PASTES = "#define PASTED(a, b) a##b\n#define JOINED(a, b) PASTED(a, b)\n"
+"""Macros that put names together."""
+ASKED = (
+    "JOINED(__LI, NE__) > 20", "__LINE__ > 20", "__builtin_LINE() > 20", "JOINED(__TI, ME__)[0] > '1'",
+    "JOINED(__COU, NTER__) > 0", "sizeof(__FILE__) > 20",
+)  # fmt: skip
+"""Questions of a kernel for its place, the time, or how often it asked."""
+
+
+@pytest.mark.parametrize("asked", some_slow(ASKED, 2))
+def test_a_kernel_that_would_be_another_one_in_a_package_is_refused(axpb: Operator, tmp_path: Path, asked: str) -> None:
+    found = attempt(axpb_kernel(f"if ({asked}) return;\n{RIGHT}", before=PASTES), axpb, tmp_path)
+    assert isinstance(found, Rejection) and "another kernel in a package" in found.message, found
+
+
+def test_macros_that_put_names_together_are_no_offence(axpb: Operator, tmp_path: Path) -> None:
+    body = f"const float JOINED(sc, ale) = alpha; {LOOP}y[i] = scale * x[i] + b[i];"
+    compiled(axpb_kernel(body, before=PASTES), axpb, tmp_path)
+
+
 @pytest.mark.parametrize("broken", ["int broken = ;", "#error is meant"])
 def test_a_compile_error_names_and_quotes_the_line_of_the_kernel_file(
     axpb: Operator, tmp_path: Path, broken: str
