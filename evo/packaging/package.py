@@ -440,7 +440,7 @@ class CompiledCode:
 
 
 def _cuda(subject: Subject, plan: Plan, head: str) -> CompiledCode:
-    from fitness.cuda.compile.build import ARCH, compile_cuda
+    from fitness.cuda.compile.build import ARCH, OWN_LINES, compile_cuda
     from fitness.cuda.compile.compiler import Compiler
     from fitness.cuda.compile.nvrtc import HEADERS, OPTIONS, CompileJob, include_folders
     from fitness.cuda.running.driver import present_arch
@@ -453,7 +453,8 @@ def _cuda(subject: Subject, plan: Plan, head: str) -> CompiledCode:
     names = ", ".join(f"(const void*)({name})" for name in built.lowered)
     # A template has code only where something names it; NVRTC is told the names instead.
     kept = f"\n#ifndef __CUDACC_RTC__\nextern const void* const evo_kernels[] = {{{names}}};\n#endif\n"
-    unit = f"{head}{ahead}\n{kernel.source.removeprefix(chr(0xFEFF))}{kept}"
+    # Its own lines keep their numbers, so that a kernel that asks for them is the one that was judged.
+    unit = f"{head}{ahead}\n{OWN_LINES}{kernel.source.removeprefix(chr(0xFEFF))}{kept}"
     # What is judged has the library's tables elsewhere, where nothing can write to them; this is the code as it stands.
     with Compiler() as compiler:
         job = CompileJob(unit, tuple(built.lowered), built.arch, tuple(map(str, include_folders())))
