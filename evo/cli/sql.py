@@ -54,7 +54,7 @@ def sql(
         str, typer.Option("--query", metavar="[NAME]", help="Ask a worked query instead; without a name, list them.")
     ] = "",
     param: Annotated[list[str], typer.Option(metavar="NAME=VALUE", help="Bind $NAME in the query; repeatable.")] = [],  # noqa: B006
-    schema: Annotated[bool, typer.Option("--schema", help="List tables, views and columns instead.")] = False,
+    schema: Annotated[bool, typer.Option("--schema", help="List tables, views and columns instead; with --query show that.")] = False,
     rows: Annotated[int, typer.Option(min=1, help="Show so many rows at most.")] = 10_000,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Give up after so long.")] = 60.0,
     form: Annotated[
@@ -74,10 +74,10 @@ def sql(
     In JSON, NaN and infinities are null, times ISO 8601, intervals their months, days and nanoseconds, bytes
     hexadecimal digits. A column whose name is taken gets a number: speedup, speedup_1.
     """
-    if schema:
-        _show_schema(as_json=as_json)
-    elif name == LISTED:
+    if name == LISTED:
         _show_queries(as_json=as_json)
+    elif schema:
+        _show_schema(name, as_json=as_json)
     else:
         _import_arrow()
         from evo.store import Limits
@@ -120,7 +120,14 @@ def _asked(runs: Path, run: str, query: str, name: str, params: dict[str, str], 
     return ask(where, known.text(several=isinstance(where, list)) if name else query, limits, params)
 
 
-def _show_schema(*, as_json: bool) -> None:
+def _show_schema(name: str, *, as_json: bool) -> None:
+    """Show all relations, or the worked query of this name: its notes and its text."""
+    if name:
+        from evo.store.named import named_query
+
+        known = named_query(name)
+        print(json_of(asdict(known)) if as_json else known.shown)
+        return
     from evo.store.schema import relations
 
     found = relations()

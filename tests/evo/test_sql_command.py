@@ -49,6 +49,9 @@ def test_worked_queries_are_listed_and_asked_with_parameters(folder: Path) -> No
     assert "did you mean `mutators`" in refusal("sql", folder, "--query", "mutator")
     assert "unknown parameter `task`" in refusal("sql", folder, "--query", "mutators", "--param", "task=x")
     assert "write NAME=VALUE" in refusal("sql", folder, "--query", "mutators", "--param", "softmax")
+    shown = evo("sql", "--query", "noise", "--schema").output
+    assert "told_from: the ratio from which" in shown and "run" not in shown.partition("WITH")[2]
+    assert "did you mean `mutators`" in refusal("sql", "--query", "mutator", "--schema")
     assert "write one SELECT after RUN, or --query NAME" in refusal("sql", folder)
     assert "write one SELECT after RUN, or --query NAME" in refusal("sql", folder, "select 1", "--query", "mutators")
 
