@@ -54,7 +54,9 @@ def sql(
         str, typer.Option("--query", metavar="[NAME]", help="Ask a worked query instead; without a name, list them.")
     ] = "",
     param: Annotated[list[str], typer.Option(metavar="NAME=VALUE", help="Bind $NAME in the query; repeatable.")] = [],  # noqa: B006
-    schema: Annotated[bool, typer.Option("--schema", help="List tables, views and columns instead; with --query show that.")] = False,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="List tables, views and columns instead; with --query show it.")
+    ] = False,
     rows: Annotated[int, typer.Option(min=1, help="Show so many rows at most.")] = 10_000,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Give up after so long.")] = 60.0,
     form: Annotated[

@@ -128,21 +128,22 @@ def test_answers_that_could_not_be_used_are_told_with_what_was_said_to_them(tmp_
 
     history = History(TASK).propose(0, "ancestor", "", "K0").evaluate(0, "K0", "screen", "correct", log_speedup=0.0)
     for number, line in ((1, 7), (2, 30)):
-        history.call(number, "big", status="answered", answer="No.")
+        history.call(number, "big", status="answered")
         said = f"It could not be used:\n\n```untrusted\nline {line} is broken\n```\n\nAnswer again."
         history.call(number, "big", status="answered", messages_json=heard(said), cost_usd=0.25)
     history.propose(1, "rewrite", "K0", "W", model="big").evaluate(1, "W", "screen", "wrong", message="y is 3")
     history.propose(2, "rewrite", "K0", None, model="big", failure="holds no file")
     history.call(3, "big", status="cut").call(3, "big", status="answered")
     history.call(3, "small", status="failed", error="overloaded", messages_json=heard("Draft 5 is wrong"))
-    history.call(4, "small", status="answered")
+    history.call(4, "small", status="answered").call(5, "small", status="answered")
+    history.propose(5, "rewrite", "K0", "N", model="small", failure="too noisy")
     found = {(r["model"], r["outcome"], r["reason"]): r for r in asked(stored(tmp_path / "run", history), "answers")}
     assert {kind: row["answers"] for kind, row in found.items()} == {
         ("big", "again", "line N is broken"): 2, ("big", "wrong", "y is N"): 1, ("big", "no_child", "holds no file"): 1,
         ("big", "cut", ""): 1, ("big", "again", "Draft N is wrong"): 1, ("small", "failed", "overloaded"): 1,
-        ("small", "open", ""): 1,
+        ("small", "open", ""): 1, ("small", "unavailable", "too noisy"): 1,
     }  # fmt: skip
-    assert found["big", "again", "line N is broken"]["example"] == "No."
+    assert found["big", "again", "line N is broken"]["request_id"] == f"{TASK}#2"
     assert found["big", "wrong", "y is N"]["cost_usd"] == 0.25
 
 

@@ -2,10 +2,11 @@
 -- param operator = : Only tasks of this operator.
 -- outcome: of the last answer of a request the verdict on its child, no_child, or said for words; again: it could not be
 -- used, or its draft had a fault, and the model was asked again, with the reason; tools: it called tools; cut, refused,
--- failed and unavailable as in llm_calls; open: its request was never answered. N stands for numbers.
+-- failed and unavailable as in llm_calls, the last also where no machine could judge the child; open: its request was
+-- never told. N stands for numbers. request_id: the latest, by which llm_calls has the answer.
 WITH calls AS (
     SELECT
-        /*run,*/ request_id, model, role, status, error, answer, tool_calls_json, cost_usd, latency_s, created_at,
+        /*run,*/ request_id, model, role, status, error, tool_calls_json, cost_usd, latency_s, created_at,
         lead(messages_json) OVER (PARTITION BY /*run,*/ request_id ORDER BY created_at) AS next_json
     FROM llm_calls
 ),
@@ -17,7 +18,8 @@ ended AS (
             WHEN c.tool_calls_json IS NOT NULL THEN 'tools'
             WHEN c.next_json IS NOT NULL THEN 'again'
             WHEN p.request_id IS NULL THEN 'open'
-            WHEN p.kernel_id IS NOT NULL THEN coalesce(v.status, 'open')
+            WHEN p.kernel_id IS NOT NULL AND v.status IS NOT NULL THEN v.status
+            WHEN p.kernel_id IS NOT NULL THEN if(p.failure <> '', 'unavailable', 'open')
             WHEN p.failure <> '' THEN 'no_child'
             ELSE 'said'
         END AS outcome,
@@ -25,7 +27,7 @@ ended AS (
             WHEN 'again' THEN json_extract_string(c.next_json, '$[#-1].content')
             WHEN 'no_child' THEN p.failure
             WHEN 'said' THEN ''
-            ELSE if(c.status = 'answered', v.message, c.error)
+            ELSE if(c.status = 'answered', coalesce(v.message, p.failure), c.error)
         END AS told
     FROM calls AS c
     LEFT JOIN proposals AS p USING (/*run,*/ request_id)
@@ -45,8 +47,7 @@ SELECT
     count(*) AS answers,
     coalesce(sum(cost_usd), 0) AS cost_usd,
     coalesce(sum(latency_s), 0) AS seconds,
-    arg_max(request_id, created_at) AS request_id,
-    arg_max(answer, created_at) AS example
+    arg_max(request_id, created_at) AS request_id
 FROM named
 WHERE $operator IN ('', split_part(coalesce(task, request_id), '/', 1))
 GROUP BY /*run,*/ operator, model, outcome, reason
