@@ -4,19 +4,22 @@
 -- used, or its draft had a fault, and the model was asked again, with the reason; tools: it called tools; cut, refused,
 -- failed and unavailable as in llm_calls, the last also where no machine could judge the child; open: its request was
 -- never told. N stands for numbers. request_id: the latest, by which llm_calls has the answer.
-WITH calls AS (
+WITH heard AS (  -- of a conversation its last message alone
     SELECT
-        /*run,*/ request_id, model, role, status, error, tool_calls_json, cost_usd, latency_s, created_at,
-        lead(messages_json) OVER (PARTITION BY /*run,*/ request_id ORDER BY created_at) AS next_json
+        /*run,*/ request_id, model, status, error, tool_calls_json IS NOT NULL AS is_tools, cost_usd, latency_s, created_at,
+        coalesce(left(json_extract_string(messages_json, '$[#-1].content'), 20000), '') AS last
     FROM llm_calls
+),
+calls AS (
+    SELECT *, lead(last) OVER (PARTITION BY /*run,*/ request_id ORDER BY created_at) AS next FROM heard
 ),
 ended AS (
     SELECT
         c.*, p.task,
         CASE
             WHEN c.status <> 'answered' THEN c.status
-            WHEN c.tool_calls_json IS NOT NULL THEN 'tools'
-            WHEN c.next_json IS NOT NULL THEN 'again'
+            WHEN c.is_tools THEN 'tools'
+            WHEN c.next IS NOT NULL THEN 'again'
             WHEN p.request_id IS NULL THEN 'open'
             WHEN p.kernel_id IS NOT NULL AND v.status IS NOT NULL THEN v.status
             WHEN p.kernel_id IS NOT NULL THEN if(p.failure <> '', 'unavailable', 'open')
@@ -24,7 +27,7 @@ ended AS (
             ELSE 'said'
         END AS outcome,
         CASE outcome
-            WHEN 'again' THEN json_extract_string(c.next_json, '$[#-1].content')
+            WHEN 'again' THEN c.next
             WHEN 'no_child' THEN p.failure
             WHEN 'said' THEN ''
             ELSE if(c.status = 'answered', coalesce(v.message, p.failure), c.error)
