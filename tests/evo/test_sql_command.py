@@ -62,6 +62,9 @@ def test_the_schema_lists_every_relation_without_a_run() -> None:
     for name, relation in relations.items():
         assert f"{'view' if relation['is_view'] else 'table'} {name}: " in text
     assert {"kernels", "evaluations", "best", "lineage", "used"} <= set(relations)
+    some = json.loads(evo("sql", "best", "lineage", "--schema", "--json").output)
+    assert some == [relations["best"], relations["lineage"]]
+    assert evo("sql", "runs/one", "--schema").output == text  # the same for all runs
 
 
 def test_a_question_loads_nothing_that_it_does_not_need(folder: Path) -> None:
