@@ -54,7 +54,13 @@ def sql(
         str, typer.Option("--query", metavar="[NAME]", help="Ask a worked query instead; without a name, list them.")
     ] = "",
     param: Annotated[list[str], typer.Option(metavar="NAME=VALUE", help="Bind $NAME in the query; repeatable.")] = [],  # noqa: B006
-    schema: Annotated[bool, typer.Option("--schema", help="List tables, views and columns instead.")] = False,
+    schema: Annotated[
+        bool,
+        typer.Option(
+            "--schema",
+            help="List tables, views and columns instead, all or those named in place of RUN; with --query show it.",
+        ),
+    ] = False,
     rows: Annotated[int, typer.Option(min=1, help="Show so many rows at most.")] = 10_000,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Give up after so long.")] = 60.0,
     form: Annotated[
@@ -74,10 +80,10 @@ def sql(
     In JSON, NaN and infinities are null, times ISO 8601, intervals their months, days and nanoseconds, bytes
     hexadecimal digits. A column whose name is taken gets a number: speedup, speedup_1.
     """
-    if schema:
-        _show_schema(as_json=as_json)
-    elif name == LISTED:
+    if name == LISTED:
         _show_queries(as_json=as_json)
+    elif schema:
+        _show_schema(name, {run, query}, as_json=as_json)
     else:
         _import_arrow()
         from evo.store import Limits
@@ -120,10 +126,18 @@ def _asked(runs: Path, run: str, query: str, name: str, params: dict[str, str], 
     return ask(where, known.text(several=isinstance(where, list)) if name else query, limits, params)
 
 
-def _show_schema(*, as_json: bool) -> None:
+def _show_schema(name: str, wanted: set[str], *, as_json: bool) -> None:
+    """Show the relations that are wanted, all where none of them is one; or a worked query, its notes and its text."""
+    if name:
+        from evo.store.named import named_query
+
+        worked = named_query(name)
+        print(json_of(asdict(worked)) if as_json else worked.shown)
+        return
     from evo.store.schema import relations
 
-    found = relations()
+    known = relations()
+    found = [relation for relation in known if relation.name in wanted] or known
     if as_json:
         print(json_of([asdict(relation) for relation in found]))
         return
@@ -134,7 +148,10 @@ def _show_schema(*, as_json: bool) -> None:
         kind = "view" if relation.is_view else "table"
         entries = (Entry(c.name, c.type, "required" if c.required else "", c.meaning) for c in relation.columns)
         show(page_table(Page(f"{kind} {relation.name}", relation.about, tuple(entries))))
-    print("ancestors('TASK', 'KERNEL ID') is a table as well: the rows of lineage of a kernel and all its ancestors.")
+    if len(found) == len(known):
+        print(
+            "ancestors('TASK', 'KERNEL ID') is a table as well: the rows of lineage of a kernel and all its ancestors."
+        )
 
 
 def _show_queries(*, as_json: bool) -> None:

@@ -53,6 +53,12 @@ class NamedQuery:
         sql = "\n".join(line for line in self.sql.splitlines() if not line.startswith("--"))
         return OF_SEVERAL.sub(r"\1", sql) if several else sql
 
+    @property
+    def shown(self) -> str:
+        """The file as readers want it: what it answers, what its columns are, and the query to one run."""
+        lines = [line for line in self.sql.splitlines(keepends=True) if line != SEVERAL_ONLY]
+        return re.sub(rf"{OF_SEVERAL.pattern} ?", "", "".join(lines)).rstrip()
+
     def bound(self, given: Mapping[str, str]) -> dict[str, str]:
         """A value for every parameter. It raises StoreError for one that there is not."""
         values = {parameter.name: parameter.default for parameter in self.parameters}

@@ -49,6 +49,9 @@ def test_worked_queries_are_listed_and_asked_with_parameters(folder: Path) -> No
     assert "did you mean `mutators`" in refusal("sql", folder, "--query", "mutator")
     assert "unknown parameter `task`" in refusal("sql", folder, "--query", "mutators", "--param", "task=x")
     assert "write NAME=VALUE" in refusal("sql", folder, "--query", "mutators", "--param", "softmax")
+    shown = evo("sql", "--query", "noise", "--schema").output
+    assert "told_from: the ratio from which" in shown and "run" not in shown.partition("WITH")[2]
+    assert "did you mean `mutators`" in refusal("sql", "--query", "mutator", "--schema")
     assert "write one SELECT after RUN, or --query NAME" in refusal("sql", folder)
     assert "write one SELECT after RUN, or --query NAME" in refusal("sql", folder, "select 1", "--query", "mutators")
 
@@ -59,6 +62,9 @@ def test_the_schema_lists_every_relation_without_a_run() -> None:
     for name, relation in relations.items():
         assert f"{'view' if relation['is_view'] else 'table'} {name}: " in text
     assert {"kernels", "evaluations", "best", "lineage", "used"} <= set(relations)
+    some = json.loads(evo("sql", "best", "lineage", "--schema", "--json").output)
+    assert some == [relations["best"], relations["lineage"]]
+    assert evo("sql", "runs/one", "--schema").output == text  # the same for all runs
 
 
 def test_a_question_loads_nothing_that_it_does_not_need(folder: Path) -> None:

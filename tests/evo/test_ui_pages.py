@@ -121,7 +121,10 @@ def test_shares_of_requests_add_up_and_costs_end_where_the_models_table_does(fol
     assert len(shares) == 5 and all(total == pytest.approx(1.0) for total in shares.values())
     ends = {row["model"]: row["cost_usd"] for row in run.rows("ui.spending", most=2)}
     assert ends == {row["model"]: row["cost_usd"] for row in run.rows("report.costs")}
-    assert [table.caption for table in shown(folder, "/models").tables] == ["Models", "What they gained"]
+    costs, gains, answers = shown(folder, "/models").tables
+    assert (costs.caption, gains.caption) == ("Models", "What they gained")
+    calls = Run(folder).sql("select count(*) as n from llm_calls").to_pylist()[0]["n"]
+    assert sum(row["answers"] for row in answers.values("")) == calls > 0
 
 
 def test_a_run_that_cannot_be_read_is_listed_with_why(tmp_path: Path) -> None:

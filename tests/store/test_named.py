@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,31 @@ def test_a_compilers_message_is_known_by_its_error_not_by_where_it_stands(tmp_pa
         history.evaluate(number, f"V{number}", "screen", "compile_error", message=message)
     (failure,) = asked(stored(tmp_path / "run", history), "repeated_failures")
     assert (failure["reason"], failure["times"]) == ("kernel:N:N: error: 'x' was not declared", 2)
+
+
+def test_answers_that_could_not_be_used_are_told_with_what_was_said_to_them(tmp_path: Path) -> None:
+    def heard(said: str) -> str:
+        return json.dumps([{"role": "user", "content": "?"}, {"role": "user", "content": said}])
+
+    history = History(TASK).propose(0, "ancestor", "", "K0").evaluate(0, "K0", "screen", "correct", log_speedup=0.0)
+    for number, line in ((1, 7), (2, 30)):
+        history.call(number, "big", status="answered")
+        said = f"It could not be used:\n\n```untrusted\nline {line} is broken\n```\n\nAnswer again."
+        history.call(number, "big", status="answered", messages_json=heard(said), cost_usd=0.25)
+    history.propose(1, "rewrite", "K0", "W", model="big").evaluate(1, "W", "screen", "wrong", message="y is 3")
+    history.propose(2, "rewrite", "K0", None, model="big", failure="holds no file")
+    history.call(3, "big", status="cut").call(3, "big", status="answered")
+    history.call(3, "small", status="failed", error="overloaded", messages_json=heard("Draft 5 is wrong"))
+    history.call(4, "small", status="answered").call(5, "small", status="answered")
+    history.propose(5, "rewrite", "K0", "N", model="small", failure="too noisy")
+    found = {(r["model"], r["outcome"], r["reason"]): r for r in asked(stored(tmp_path / "run", history), "answers")}
+    assert {kind: row["answers"] for kind, row in found.items()} == {
+        ("big", "again", "line N is broken"): 2, ("big", "wrong", "y is N"): 1, ("big", "no_child", "holds no file"): 1,
+        ("big", "cut", ""): 1, ("big", "again", "Draft N is wrong"): 1, ("small", "failed", "overloaded"): 1,
+        ("small", "open", ""): 1, ("small", "unavailable", "too noisy"): 1,
+    }  # fmt: skip
+    assert found["big", "again", "line N is broken"]["request_id"] == f"{TASK}#2"
+    assert found["big", "wrong", "y is N"]["cost_usd"] == 0.25
 
 
 def test_a_metric_is_followed_along_the_lineage(one: Path) -> None:

@@ -18,6 +18,7 @@ from evo.folders import DATABASE
 from evo.report.amounts import count, counted, dollars, seconds
 from evo.report.document import (
     Block,
+    Column,
     Document,
     Figures,
     Form,
@@ -35,7 +36,7 @@ from evo.report.render import html
 from evo.report.run import certain, kernel, makers, outcome, speedups
 from evo.report.run_kernels import Room, about, title
 from evo.report.status import TaskSummary, summary
-from fitness.words import ratio, time_us
+from fitness.words import in_words, ratio, time_us
 from operators.errors import UserError
 
 Row = dict[str, Any]
@@ -253,6 +254,13 @@ def _models(run: Run, runs: Path, asked: PageAddress) -> Document:
         number("moved the best, ln", "raised", lambda value: f"{value:.3f}"),
     ]  # fmt: skip
     blocks.append(_table("What they gained", gained, run.query("models").to_pylist(), "No model made a kernel."))
+    became = [
+        text("operator", "operator"), text("model", "model", code=True),
+        Column("what", ("outcome",), in_words, numeric=False), number("answers", "answers", count),
+        number("US dollars", "cost_usd", dollars), text("why", "reason", code=True), text("latest", "request_id"),
+    ]  # fmt: skip
+    answers = run.query("answers").to_pylist()
+    blocks.append(_table("What came of their answers; N stands for numbers", became, answers, "None came."))
     return _document(run, "Models and mutators", "What was asked, how often, and what it cost.", [
         Section("Over time", blocks, "models"),
     ])  # fmt: skip
