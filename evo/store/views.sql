@@ -388,7 +388,7 @@ WITH marks AS (
 begun AS (
     SELECT
         place, created_at AS began, budget_json, lead(place, 1, 9e18::BIGINT) OVER (ORDER BY place) AS next_place,
-        lead(created_at, 1, 'infinity'::TIMESTAMPTZ) OVER (ORDER BY place) AS next_began
+        lead(created_at) OVER (ORDER BY place) AS next_began
     FROM marks
     WHERE kind = 'session'
 ),
@@ -399,7 +399,7 @@ SELECT
     row_number() OVER (ORDER BY place) AS session, began, next_began,
     -- No sign is within it where the machine's clock was set back.
     coalesce(epoch((
-        SELECT max(created_at) FROM signs WHERE created_at >= began AND created_at < next_began
+        SELECT max(created_at) FROM signs WHERE created_at >= began AND created_at < coalesce(next_began, 'infinity')
     )) - epoch(began), 0) AS took_s,
     (SELECT arg_max(kind, m.place) FROM marks AS m WHERE m.place > b.place AND m.place < next_place) AS ended,
     coalesce((SELECT arg_max(reason, m.place) FROM marks AS m WHERE m.place > b.place AND m.place < next_place), '') AS reason,

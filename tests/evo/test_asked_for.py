@@ -130,7 +130,8 @@ def test_a_search_stores_what_it_is_asked_for_and_the_limits_of_each_session(tmp
     for evaluations in (2, 4):
         made = test_search.config(operators=["softmax", "relu", "gelu"], budget={"evaluations": evaluations})
         test_search.search(tmp_path, made, test_search.stages(made))
-    found = query(tmp_path, "SELECT budget_json FROM sessions").to_pylist()
+    found = query(tmp_path, "FROM sessions").to_pylist()
+    assert [row["next_began"] for row in found] == [found[1]["began"], None]
     assert [json.loads(row["budget_json"]) for row in found] == [{"evaluations": 2}, {"evaluations": 4}]
     tasks = query(tmp_path, "FROM tasks").to_pylist()
     assert {row["task"] for row in tasks} == {str(task) for _, task in made.tasks()}

@@ -56,9 +56,9 @@ select count(*) as n from questions
 -- [sessions]
 select s.budget_json, strftime(s.began at time zone 'UTC', '%Y-%m-%dT%H:%M:%SZ') as began, s.took_s, s.ended, s.reason,
     (select count(distinct (task, kernel_id)) from evaluations where status <> 'duplicate'
-        and created_at >= s.began and created_at < s.next_began) as judged,
+        and created_at >= s.began and created_at < coalesce(s.next_began, 'infinity')) as judged,
     (select count(*) from best join evaluations as e using (evaluation_id) where best.stands_at > 0
-        and e.created_at >= s.began and e.created_at < s.next_began) as leaders,
+        and e.created_at >= s.began and e.created_at < coalesce(s.next_began, 'infinity')) as leaders,
     (select coalesce(sum(cost_usd), 0) from llm_calls
-        where created_at >= s.began and created_at < s.next_began) as cost_usd
+        where created_at >= s.began and created_at < coalesce(s.next_began, 'infinity')) as cost_usd
 from sessions as s order by s.session
