@@ -41,6 +41,8 @@ from operators.importing.taken import MARK, definition, file_and_name, package_o
 JOURNAL = "put.json"
 LEFT_OUT = ("test_kernel.py", "cases.npz", "cpp/")
 """Parts of packages that a repository of others has no use for, or would collect as tests of its own."""
+ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals by which a user ends a put."""
 COMPARE_S = 600.0
 
 
@@ -229,7 +231,7 @@ def _undone(place: UserFunction) -> Iterator[Callable[[], None]]:
     def end(number: int, _: FrameType | None) -> None:
         raise KeyboardInterrupt(number)
 
-    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.signal(number, end) for number in ENDINGS}
     try:
         yield stay
     finally:
@@ -247,21 +249,36 @@ def _run(
 ) -> int:  # fmt: skip
     """The exit code of a command of the user's; it is ended with us."""
     environment = {**os.environ, **(more or {})}
+    child = None
     try:
-        child = subprocess.Popen(
-            command, shell=isinstance(command, str), cwd=cwd, env=environment, start_new_session=True
-        )  # as the user
+        with _undisturbed():  # a signal while it begins would leave a process that nobody knows
+            child = subprocess.Popen(
+                command, shell=isinstance(command, str), cwd=cwd, env=environment, start_new_session=True
+            )  # as the user
+        return child.wait(timeout_s)
     except OSError as error:
         raise UserError(f"{command if isinstance(command, str) else command[0]}: {error.strerror}") from None
-    try:
-        return child.wait(timeout_s)
     except subprocess.TimeoutExpired:
         return -signal.SIGALRM
     finally:
-        if child.poll() is None:
+        if child and child.poll() is None:
             with suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """A context whose end is when signals that end a put are obeyed that came within it."""
+    come: list[int] = []
+    before = {number: signal.signal(number, lambda which, _: come.append(which)) for number in ENDINGS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if come:
+            signal.raise_signal(come[0])
 
 
 def _text(path: Path) -> str:

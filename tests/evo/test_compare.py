@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import time
 import tomllib
@@ -137,7 +138,10 @@ def test_arms_whose_calls_cost_more_spend_the_same_budget(tmp_path: Path) -> Non
         made = comparison(server.url, arms=arms, budget={"tokens": 30_000})
         folder, _, _ = run(tmp_path, made)
     for result in cell_results(folder):
-        assert result.spent == result.used.tokens / 30_000 and 0.95 < result.spent < 1.1, result.reason
+        assert result.spent == result.used.tokens / 30_000 < 1.1
+        # What is left suffices for no other call, and a call is less than a tenth of all.
+        needed = re.search(r"the next call needs (\d+) left", result.reason)
+        assert result.spent >= 1 or (needed and (1 - result.spent) * 30_000 < int(needed[1]) < 3_000), result.reason
 
 
 @pytest.mark.slow
