@@ -1,8 +1,8 @@
 -- How noisy the machine was: per task, how many timings could not tell a kernel from one 22 % faster or slower.
 -- param operator = : Only tasks of this operator.
 -- timings: of kernels beside another one, all levels, and of the naive kernel beside itself. unresolved: those whose 95 %
--- interval of the ratio reaches further than 0.2 (ln) to either side and holds 1. told_from: the ratio from which half of
--- the timings tell a difference. self_low and self_high: the naive kernel beside itself, over workloads; 1 without noise.
+-- interval of the ratio is wider than 0.2 (ln) to either side of the ratio and holds 1. told_from: the ratio from which half
+-- of the timings tell a difference. self_low and self_high: the naive kernel beside itself, over workloads; 1 without noise.
 WITH beside AS (
     SELECT /*run,*/ task, evaluation_id, log_ratio, log_ratio_se, anchor_id = kernel_id AS is_self
     FROM evaluations
