@@ -316,7 +316,10 @@ class Studio:
     def _where(self, of: str) -> str:
         """Words on what a verdict that is not there waits for."""
         key = self._answer_of(of)
-        if self._waits(of) or self._run.rows("outside.heard", prefix=key):
+        asked = self._run.rows("outside.asking", prefix=key)
+        if asked and any(question.cache_key.startswith(key) for question in open_questions(self.folder)):
+            return "The question waits for an answer: hand one in with `submit`, `attempt` or `answer`."
+        if asked or self._waits(of):
             if not self._sessions.under_way:
                 return "It is queued until the search goes on: see `start_run` with `run`; do not hand it in again."
             (ahead,) = self._run.rows("outside.ahead")
@@ -324,8 +327,6 @@ class Studio:
                 f"It is queued, {ahead['n']} requests are under way with it: call `verdict` again with a longer "
                 "`wait_s`, and do not hand it in again."
             )
-        if self._run.rows("outside.asking", prefix=key):
-            return "The question waits for an answer: hand one in with `submit`, `attempt` or `answer`."
         return f"Nothing whose id begins with {of} was handed in."
 
     def _waits(self, kernel_id: str) -> bool:

@@ -247,6 +247,16 @@ def test_a_kernel_that_waits_for_its_verdict_is_queued_and_not_handed_in_twice(s
 
 
 @pytest.mark.slow
+def test_an_answer_that_the_search_has_not_read_yet_is_queued(studio: Studio, tmp_path: Path) -> None:
+    asked = open_questions(tmp_path / "run")[0].cache_key
+    ((text, _),) = used(studio, ("verdict", {"of": asked[:12], "wait_s": 0}))
+    assert "The question waits for an answer" in text
+    Inbox(tmp_path / "run").put([json.dumps({"custom_id": asked, "content": "It is fine.", "author": "ann"})])
+    ((text, _),) = used(studio, ("verdict", {"of": asked[:12], "wait_s": 0}))
+    assert "It is queued" in text and "do not hand it in again" in text
+
+
+@pytest.mark.slow
 def test_a_run_that_is_opened_again_has_its_drafts_still(
     studio: Studio, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
