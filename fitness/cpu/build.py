@@ -70,7 +70,7 @@ MAY_ASK = re.compile(r"##|%:%:|__(?:LINE|(?:BASE_)?FILE(?:_NAME)?|DATE|TIME(?:ST
 """Source that may ask for its place or time by a macro, whose name it may also put together."""
 MOVED_BY, ELSEWHERE = 1000, "elsewhere"
 """Lines and file name by which such a source is moved, to see whether it stays the same."""
-LINE_MARKERS = re.compile(rb"^#.*$", re.MULTILINE)
+LINE_MARKERS = re.compile(r"^#.*$", re.MULTILINE)
 ASKS_FOR_ITS_PLACE = (
     "kernel: it asks for its line, its file, the time or a count of questions (__LINE__, __COUNTER__ and the like): "
     "it would be another kernel in a package"
@@ -218,15 +218,20 @@ def preprocess(text: str, source: str, folder: Path, *, whole: bool = False) -> 
             return Rejection(
                 Status.INVALID, f"kernel: it includes {Path(path).name}, which is no header of the compiler"
             )
-    own = made[max(made.find(f'# 1 "{FILE}"'.encode()), 0) :]
-    if problem := smuggled(own.decode("utf-8", "replace")):
+    own = _from_line(made, f'# 1 "{FILE}"')
+    if problem := smuggled(own):
         return Rejection(Status.INVALID, f"kernel: after its macros it has {problem}")
-    if ASKED_PLACE.search(own.decode("utf-8", "replace")):
+    if ASKED_PLACE.search(own):
         return Rejection(Status.INVALID, ASKS_FOR_ITS_PLACE)
-    return _elsewhere(text, own, source, [*command[:-1], "elsewhere.cpp"], folder) if MAY_ASK.search(source) else None
+    return _elsewhere(text, own, [*command[:-1], "elsewhere.cpp"], folder) if MAY_ASK.search(source) else None
 
 
-def _elsewhere(text: str, own: bytes, source: str, command: list[str], folder: Path) -> Rejection | None:
+def _from_line(preprocessed: bytes, marker: str) -> str:
+    """Return the text from a line marker on, where the kernel's own begins; all of it where there is none."""
+    return preprocessed[max(preprocessed.find(marker.encode()), 0) :].decode("utf-8", "replace")
+
+
+def _elsewhere(text: str, own: str, command: list[str], folder: Path) -> Rejection | None:
     """Why a kernel is refused whose macros make another text of it in another place or at another time; else None.
 
     What is packaged has other lines around it, and is compiled on another day: it would be another kernel there.
@@ -237,8 +242,8 @@ def _elsewhere(text: str, own: bytes, source: str, command: list[str], folder: P
     if compiled([*loud, "-Werror=date-time", "-o", "elsewhere.ii"], str(folder)):
         return Rejection(Status.INVALID, ASKS_FOR_ITS_PLACE)
     made = read_at_most(folder / "elsewhere.ii", MAX_PREPROCESSED_BYTES)
-    there = made[max(made.find(f'# {MOVED_BY + 1} "{ELSEWHERE}"'.encode()), 0) :]
-    if LINE_MARKERS.sub(b"", own) != LINE_MARKERS.sub(b"", there):
+    there = _from_line(made, f'# {MOVED_BY + 1} "{ELSEWHERE}"')
+    if LINE_MARKERS.sub("", own) != LINE_MARKERS.sub("", there):
         return Rejection(Status.INVALID, ASKS_FOR_ITS_PLACE)
     return None
 
