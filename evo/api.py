@@ -218,7 +218,7 @@ def _verdict(row: Row, measured: Row) -> Verdict:
 def _profile(rows: Sequence[Row], metrics: Sequence[Row]) -> Profile | None:
     if not rows and not metrics:
         return None
-    known: Row = rows[0] if rows else {"bottleneck": None, "notes_json": "[]"}
+    known: Row = rows[0] if rows else {"bottleneck": None, "notes_json": "[]", "worker": None, "seconds": 0.0}
     return profile_from({**known, "measured": [{"name": each["metric"], **each} for each in metrics]})
 
 

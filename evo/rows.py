@@ -423,15 +423,13 @@ PROFILE_OF = """
 """The first profile of one kernel; task and kernel id are asked for twice."""
 
 
-def profile_rows(
-    profile: Profile, evaluation_id: str, task: Task, kernel_id: str, *, failure: str, seconds: float, at: float
-) -> Rows:
+def profile_rows(profile: Profile, evaluation_id: str, task: Task, kernel_id: str, *, failure: str, at: float) -> Rows:
     """Return the rows of a profile with its figures; `failure` says why there is none, and `profile` is empty then."""
     row: Row = {
         "task": str(task), "kernel_id": kernel_id, "evaluation_id": evaluation_id,
         "bottleneck": profile.bottleneck.value if profile.bottleneck else None,
-        "notes_json": compact(list(profile.notes)), "failure": failure or None, "seconds": seconds,
-        "created_at": moment(at),
+        "notes_json": compact(list(profile.notes)), "failure": failure or None, "seconds": profile.seconds,
+        "worker": profile.worker or None, "created_at": moment(at),
     }  # fmt: skip
     metrics = [
         {"task": str(task), "kernel_id": kernel_id, "metric": m.name, "value": m.value, "unit": m.unit or None}
@@ -444,7 +442,8 @@ def profile_from(row: Mapping[str, Any]) -> Profile:
     """Return the profile of one row of `_PROFILED`."""
     metrics = tuple(Metric(m["name"], m["value"], m["unit"] or "") for m in row["measured"] or ())
     bottleneck = Bottleneck(row["bottleneck"]) if row["bottleneck"] else None
-    return Profile(bottleneck, metrics, tuple(json.loads(row["notes_json"])))
+    notes = tuple(json.loads(row["notes_json"]))
+    return Profile(bottleneck, metrics, notes, row["worker"] or "", row["seconds"])
 
 
 # --- events -----------------------------------------------------------------------------------------------------------

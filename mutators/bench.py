@@ -41,6 +41,8 @@ class Result:
     """Evaluations that are charged to the budget."""
     seconds: float = 0.0
     """Seconds of an evaluation worker."""
+    worker: str = ""
+    """The worker that took a profile; empty for other tools."""
     unsaid: Mapping[str, Any] = field(default_factory=dict)
     """Facts that a client is not told, plain JSON, such as why a look at a kernel was not possible."""
 

@@ -275,8 +275,9 @@ class Verdicts:
             failure = f"{type(error).__name__}: {error}"
         seconds = time.monotonic() - began
         rows = records.profile_rows(
-            profile, evaluation_id, state.task, kernel.id, failure=failure, seconds=seconds, at=self._now()
-        )
+            replace(profile, seconds=profile.seconds or seconds), evaluation_id, state.task, kernel.id,
+            failure=failure, at=self._now(),
+        )  # fmt: skip
         return TakenProfile(state, kernel.id, profile, failure, seconds, rows)
 
     async def profile(

@@ -213,6 +213,7 @@ CREATE TABLE profiles (
     notes_json    VARCHAR NOT NULL,
     failure       VARCHAR,
     seconds       DOUBLE NOT NULL,
+    worker        VARCHAR,
     created_at    TIMESTAMPTZ NOT NULL,
     seq           BIGINT
 );
@@ -278,6 +279,7 @@ CREATE TABLE tool_calls (
     bases          VARCHAR[],
     evaluations    INTEGER NOT NULL,
     seconds        DOUBLE NOT NULL,
+    worker         VARCHAR,
     unsaid_json    VARCHAR,
     created_at     TIMESTAMPTZ NOT NULL
 );

@@ -279,8 +279,7 @@ others AS (
 )
 SELECT
     p.task, p.request_id, p.number, p.mutator, p.model, p.kernel_id, p.is_new, p.generation,
-    CASE WHEN p.is_new THEN p.parents[1] END AS parent_id,
-    CASE WHEN p.is_new THEN p.parents END AS parents,
+    p.parents[1] AS parent_id, p.parents,
     child.duplicate_of IS NOT NULL AS is_duplicate,
     child.status, child.log_speedup, child.log_speedup_se,
     CASE
@@ -351,12 +350,17 @@ COMMENT ON VIEW raised IS 'Per request how far it moved what the best of its tas
 
 CREATE VIEW stretches AS
 WITH spans AS (
-    SELECT
-        worker, created_at AS ended,
-        created_at - to_microseconds(
-            (1e3 * (coalesce(build_ms, 0) + coalesce(verify_ms, 0) + coalesce(time_ms, 0) + coalesce(confirm_ms, 0)))::BIGINT
-        ) AS began
-    FROM evaluations
+    SELECT worker, created_at AS ended, created_at - to_microseconds((1e6 * took_s)::BIGINT) AS began, is_profile
+    FROM (
+        SELECT
+            worker, created_at, false AS is_profile,
+            (coalesce(build_ms, 0) + coalesce(verify_ms, 0) + coalesce(time_ms, 0) + coalesce(confirm_ms, 0)) / 1e3 AS took_s
+        FROM evaluations
+        UNION ALL
+        SELECT worker, created_at, true, seconds FROM profiles
+        UNION ALL
+        SELECT worker, created_at, true, seconds FROM tool_calls
+    )
     WHERE worker IS NOT NULL
 ),
 marked AS (
@@ -371,11 +375,12 @@ numbered AS (
     FROM marked
 )
 SELECT
-    worker, min(began) AS began, max(ended) AS ended, epoch(max(ended)) - epoch(min(began)) AS busy_s, count(*) AS verdicts
+    worker, min(began) AS began, max(ended) AS ended, epoch(max(ended)) - epoch(min(began)) AS busy_s,
+    count(*) FILTER (NOT is_profile) AS verdicts, count(*) FILTER (is_profile) AS profiles
 FROM numbered
 GROUP BY worker, stretch
 ORDER BY worker, began;
-COMMENT ON VIEW stretches IS 'Per worker the stretches of time in which it built, checked or timed a kernel. Verdicts overlap on a worker: what their stages took adds up to more.';
+COMMENT ON VIEW stretches IS 'Per worker the stretches of time in which it built, checked, timed or profiled a kernel. Verdicts overlap on a worker: what their stages took adds up to more.';
 
 CREATE VIEW sessions AS
 WITH marks AS (
@@ -394,6 +399,37 @@ begun AS (
 ),
 signs AS (
     SELECT created_at FROM events UNION ALL SELECT created_at FROM asks UNION ALL SELECT created_at FROM tells
+),
+ended_calls AS (
+    SELECT cache_key, max(created_at) AS created_at FROM llm_calls GROUP BY cache_key
+),
+-- Each call at the moment in which it was sent: what the end of a process cut off is in llm_calls since the next session.
+sent AS (
+    SELECT
+        coalesce(s.created_at, c.created_at) AS sent_at, true AS has_ended, status IN ('failed', 'unavailable') AS failed,
+        tokens_in, tokens_out, cost_usd, lost_tokens, lost_usd
+    FROM llm_calls AS c
+    ASOF LEFT JOIN llm_sent AS s ON s.cache_key = c.cache_key AND s.created_at <= c.created_at
+    UNION ALL BY NAME
+    SELECT s.created_at AS sent_at, false AS has_ended, most_tokens AS lost_tokens, most_usd AS lost_usd
+    FROM llm_sent AS s
+    LEFT JOIN ended_calls AS e USING (cache_key)
+    WHERE messages_json IS NULL AND coalesce(e.created_at < s.created_at, true)
+),
+spent AS (
+    SELECT
+        place,
+        count(*) FILTER (has_ended) AS calls, count(*) FILTER (has_ended AND failed) AS failed_calls,
+        coalesce(sum(tokens_in), 0)::BIGINT AS tokens_in, coalesce(sum(tokens_out), 0)::BIGINT AS tokens_out,
+        coalesce(sum(cost_usd), 0) AS cost_usd,
+        coalesce(sum(lost_tokens) FILTER (has_ended), 0)::BIGINT AS lost_tokens,
+        coalesce(sum(lost_usd) FILTER (has_ended), 0) AS lost_usd,
+        count(*) FILTER (NOT has_ended) AS open_calls,
+        coalesce(sum(lost_tokens) FILTER (NOT has_ended), 0)::BIGINT AS open_tokens,
+        coalesce(sum(lost_usd) FILTER (NOT has_ended), 0) AS open_usd
+    FROM sent
+    ASOF JOIN (SELECT place, began FROM begun) ON sent_at >= began
+    GROUP BY place
 )
 SELECT
     row_number() OVER (ORDER BY place) AS session, began, next_began,
@@ -403,9 +439,14 @@ SELECT
     )) - epoch(began), 0) AS took_s,
     (SELECT arg_max(kind, m.place) FROM marks AS m WHERE m.place > b.place AND m.place < next_place) AS ended,
     coalesce((SELECT arg_max(reason, m.place) FROM marks AS m WHERE m.place > b.place AND m.place < next_place), '') AS reason,
-    budget_json
-FROM begun AS b;
-COMMENT ON VIEW sessions IS 'The sessions of a run, in their order: each lasts from its beginning to its last sign of life before the next one; ended: finished, stopped or failed; NULL: it goes on, or its process ended without a word. budget_json: the limits of the whole run that held in it.';
+    budget_json,
+    coalesce(calls, 0) AS calls, coalesce(failed_calls, 0) AS failed_calls,
+    coalesce(tokens_in, 0) AS tokens_in, coalesce(tokens_out, 0) AS tokens_out, coalesce(cost_usd, 0) AS cost_usd,
+    coalesce(lost_tokens, 0) AS lost_tokens, coalesce(lost_usd, 0) AS lost_usd,
+    coalesce(open_calls, 0) AS open_calls, coalesce(open_tokens, 0) AS open_tokens, coalesce(open_usd, 0) AS open_usd
+FROM begun AS b
+LEFT JOIN spent USING (place);
+COMMENT ON VIEW sessions IS 'The sessions of a run, in their order: each lasts from its beginning to its last sign of life before the next one; ended: finished, stopped or failed; NULL: it goes on, or its process ended without a word. budget_json: the limits of the whole run that held in it. Calls of language models count in the session that sent them. lost: upper bounds of what calls without a known end cost besides; open: the same of calls that have no end yet, since the session goes on, or its process ended and no other session has begun.';
 
 CREATE VIEW tasks AS
 WITH named AS (

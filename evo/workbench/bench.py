@@ -199,10 +199,8 @@ class Workbench:
         timed = await self._evaluation(kernel)
         if timed is None or not timed.correct or not timed.timings:
             raise ArgumentError("only a correct kernel that was timed can be profiled: judge it first")
-        began = asyncio.get_running_loop().time()
         found = await self._done(TakeProfile(self.task, kernel, timed.timings))
-        seconds = asyncio.get_running_loop().time() - began
-        return Result(tools.profiled(found), kernel=kernel, seconds=seconds)
+        return Result(tools.profiled(found), kernel=kernel, seconds=found.seconds, worker=found.worker)
 
     async def _submit(self, wanted: tools.Submit) -> Result:
         kernel = await self._found(wanted.kernel)

@@ -115,7 +115,8 @@ class RecordedBench:
             "arguments_json": arguments, "kernel_id": result.kernel.id if result.kernel else None,
             "evaluation_id": name, "failed": result.failed, "text": result.text, "change": result.change or None,
             "bases": list(result.bases) or None, "evaluations": result.evaluations, "seconds": result.seconds,
-            "unsaid_json": compact(result.unsaid) if result.unsaid else None, "created_at": moment(at),
+            "worker": result.worker or None, "unsaid_json": compact(result.unsaid) if result.unsaid else None,
+            "created_at": moment(at),
         }  # fmt: skip
         if result.evaluation is None or name is None:
             return {"tool_calls": [row]}
@@ -139,7 +140,7 @@ def stored_result(read: Read, tool_key: str) -> Result | None:
         evaluation = records.evaluation_from(judged)
     return Result(
         row["text"], row["failed"], kernel, tuple(row["bases"] or ()), row["change"] or "", evaluation,
-        row["evaluations"], row["seconds"], json.loads(row["unsaid_json"] or "{}"),
+        row["evaluations"], row["seconds"], row["worker"] or "", json.loads(row["unsaid_json"] or "{}"),
     )  # fmt: skip
 
 

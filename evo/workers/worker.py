@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import sys
+import time
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -20,6 +21,7 @@ from evo.workers.jobs import Job
 from fitness.cpu.cores import groups, stay_on
 from fitness.evaluation import Evaluation
 from fitness.judging.base import Builder, Fitness
+from fitness.profiling.profiles import Profile
 from fitness.targets import builder, check_device, fitness, prepare
 from operators.catalog import load
 from operators.definition.spec import Task
@@ -204,7 +206,10 @@ def answer(message: Message, spec: WorkerSpec, stages: Stages) -> Answer:
         if message.job is None or message.context is None:
             return check_device(spec.target, computes=spec.judges)
         stage = stages.of(message.context, message.job.task)
+        began = time.monotonic()
         found = message.job.asked_of(cast(Fitness, stage))  # a mere Builder gets jobs that build alone
+        if isinstance(found, Profile):
+            return replace(found, worker=spec.place, seconds=time.monotonic() - began)
         return replace(found, worker=spec.place) if isinstance(found, Evaluation) else found
 
     return answered(call)

@@ -42,6 +42,10 @@ class Profile:
     metrics: tuple[Metric, ...]
     notes: tuple[str, ...]
     """Lines for a prompt or a person, the most telling first; what could not be had is among them."""
+    worker: str = ""
+    """The worker that took it, as `Evaluation.worker` names one; empty: none, it was taken in this process."""
+    seconds: float = 0.0
+    """Seconds that the worker took, without the wait for it."""
 
     @property
     def values(self) -> dict[str, float]:

@@ -13,11 +13,12 @@ import pytest
 
 from evo.cluster.workers import HostedWorker, shipped_files
 from evo.config import RunConfig
+from evo.rows import profile_rows
 from evo.search.driver import Search
 from evo.session import run_context
 from evo.store import Store, query
 from evo.workers import worker
-from evo.workers.jobs import Build, Screen, SpotCheck
+from evo.workers.jobs import Build, Screen, SpotCheck, TakeProfile
 from evo.workers.local import LocalPool
 from evo.workers.pool import EngineError, Pool, WorkerLost, WorkerPool
 from evo.workers.worker import MAX_RUNS, Answer, Message, RunContext, Stages, WorkerSpec
@@ -157,6 +158,15 @@ def test_a_worker_keeps_the_stages_of_the_runs_that_it_worked_for_last() -> None
     assert first[0] not in Stage.open
     stages.close()
     assert Stage.open == []
+
+
+@pytest.mark.usefixtures("staged")
+def test_a_profile_names_the_worker_that_took_it_and_the_seconds_that_this_took() -> None:
+    spec = WorkerSpec("shared", cores=(0, 1))
+    kind, taken = worker.answer(Message(TakeProfile(TASK, KERNEL, ()), context("run")), spec, Stages(spec))
+    assert (kind, taken.worker) == ("done", "cores 0, 1") and 0 < taken.seconds < 60
+    row = profile_rows(taken, "e", TASK, KERNEL.id, failure="", at=0.0)["profiles"][0]
+    assert (row["worker"], row["seconds"]) == (taken.worker, taken.seconds)
 
 
 @pytest.mark.usefixtures("staged")

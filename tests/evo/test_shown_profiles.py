@@ -143,7 +143,7 @@ def test_a_profile_is_read_from_the_store_as_it_was(tmp_path: Path) -> None:
         states = task_states(config)
         (state,) = states.values()
         for kernel_id, found in kept.items():
-            rows = records.profile_rows(found, "e", state.task, kernel_id, failure="", seconds=1.0, at=0.0)
+            rows = records.profile_rows(found, "e", state.task, kernel_id, failure="", at=0.0)
             store.commit(rows).result()
         History(states, store, Budget({}), workload_set="cpu", now=lambda: 0.0)
         for kernel_id, found in kept.items():

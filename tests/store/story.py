@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 
 from evo.store import Store
-from tests.store.rows import TASK, History, Row, joined, run
+from tests.store.rows import START_S, TASK, History, Row, event, joined, run
 
 HEADER = "/*! evo\n[tune]\nBLOCK = [4, 2]\n*/\n"
 LOG_SPEEDUPS = {"K0": 0.0, "A": 0.2, "B": 0.4, "C": 0.8, "R": 0.6, "C2": 1.0, "C3": 0.7, "G": 1.1}
@@ -77,7 +77,14 @@ def tables(history: History, **config: object) -> dict[str, list[Row]]:
         }
         for row in history.tables["evaluations"] if row["status"] == "correct"
     ]  # fmt: skip
-    rest = {"tells": tells, "trials": trials, "metrics": metrics, "kernels": sources, "timings": timings}
+    move = {
+        "task": history.task, "number": 3, "kernel_id": "B", "source_island": 0, "island": 1, "kind": "migration",
+        "outcome": "new", "created_at": START_S + 5,
+    }  # fmt: skip
+    rest = {
+        "tells": tells, "trials": trials, "metrics": metrics, "kernels": sources, "timings": timings,
+        "migrations": [move], "events": [event("session", '{"budget":{"cost_usd":2}}')],
+    }  # fmt: skip
     return joined({"runs": [run() | config]}, history.tables, rest)
 
 

@@ -198,6 +198,38 @@ def test_people_and_agents_are_told_by_what_they_brought(one: Path) -> None:
     assert (ann["kernel_id"], ann["raised"]) == ("G", pytest.approx(0.1 - ROOM))
 
 
+def test_migrations_are_told_by_islands_with_what_came_of_them(one: Path) -> None:
+    (move,) = asked(one, "migrations")
+    assert (move["source_island"], move["island"], move["migrations"], move["new"]) == (0, 1, 1, 1)
+    assert (move["kernels"], move["children"], move["best_child"]) == (
+        1,
+        0,
+        None,
+    )  # the story's kernels have no islands
+    assert asked(one, "migrations", operator="gelu") == []
+
+
+def test_questions_and_answers_are_told_of_a_kernel_and_all_that_it_comes_from(one: Path) -> None:
+    asked_for = [(row["descendant"], row["kernel_id"], row["cost_usd"], row["call"]) for row in asked(one, "prompts")]
+    assert asked_for == [("G", "C", 0.25, 1), ("G", "B", 0.5, 1)]
+    (question,) = asked(one, "prompts", kernel="R")
+    assert (question["kernel_id"], question["model"], question["verdict"]) == ("B", "big", "correct")
+    assert question["messages_json"] == "[]"
+
+
+def test_a_session_is_told_with_its_budget_and_what_it_used(one: Path) -> None:
+    (session,) = asked(one, "sessions")
+    assert (session["session"], session["evaluations"], session["trials"]) == (1, 8, 2)
+    assert (json.loads(session["budget_json"]), session["calls"], session["cost_usd"]) == ({"cost_usd": 2}, 2, 0.75)
+    assert session["usd_so_far"] == 0.75 and session["took_s_so_far"] == session["took_s"] > 0
+
+
+def test_a_worker_is_told_with_its_share_of_the_time_and_its_seconds_by_stage(one: Path) -> None:
+    (worker,) = asked(one, "workers")
+    assert worker["verdicts"] == 13 and worker["profiles"] == 0 and worker["build_s"] == 6
+    assert 0 < worker["busy_s"] <= 6 and 0 < worker["share"] < 1
+
+
 def test_tasks_are_compared_within_a_run_and_runs_among_each_other(one: Path, two: Path) -> None:
     (task,) = asked(one, "operators")
     assert (task["task"], task["evaluations"], task["trials"], task["generation"]) == (TASK, 8, 2, 4)
@@ -230,7 +262,7 @@ def rounded(rows: list[Row]) -> list[Row]:
 def test_every_named_query_says_what_it_answers_and_takes() -> None:
     for name, known in named_queries().items():
         assert known.answers.endswith(".") and "\n" not in known.answers, name
-        assert {f"${parameter.name}" in known.sql for parameter in known.parameters} == {True}, name
+        assert all(f"${parameter.name}" in known.sql for parameter in known.parameters), name
         assert all(parameter.meaning.endswith(".") for parameter in known.parameters), name
     with pytest.raises(StoreError, match="did you mean `mutators`"):
         named_query("mutator")

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pytest
 
 from evo.store import Store, query, schema
 from evo.store.named import named_query
-from tests.store.rows import START_S, TASK, History, joined, run
+from tests.store.rows import START_S, TASK, History, Row, event, joined, run
 
 pytestmark = pytest.mark.usefixtures("made_once")
-
-Row = dict[str, Any]
 
 
 def stored(folder: Path, *parts: History) -> Path:
@@ -353,6 +350,57 @@ def test_a_worker_is_never_busier_than_all_the_time_though_its_verdicts_overlap(
     use = named_query("use")
     shares = [row["busy_s"] for row in query(folder, use.text(several=False), params=use.bound({})).to_pylist()]
     assert sum(shares) == pytest.approx(92) and max(shares) <= 60 and len(shares) <= 3
+
+
+def test_profiles_keep_their_worker_busy_too_and_their_wait_for_it_does_not(tmp_path: Path) -> None:
+    history = History().propose(0, "ancestor", "", "K0")
+    history.evaluate(0, "K0", "screen", "correct", worker="one", build_ms=0.0, time_ms=4e3, created_at=START_S + 10)
+    taken = {
+        "task": TASK, "kernel_id": "K0", "evaluation_id": "e", "notes_json": "[]", "seconds": 5.0, "seq": 1,
+        "created_at": START_S + 14,
+    }  # fmt: skip
+    tool = {
+        "tool_key": "k", "task": TASK, "request_id": "r", "number": 0, "tool": "profile", "arguments_json": "{}",
+        "failed": False, "text": "", "evaluations": 0, "seconds": 3.0, "created_at": START_S + 30,
+    }  # fmt: skip
+    history.tables["profiles"] = [taken | {"worker": "one"}, taken | {"worker": None, "failure": "lost"}]
+    history.tables["tool_calls"] = [tool | {"worker": "two"}, tool | {"tool": "build"}]
+    sql = "SELECT worker, busy_s, verdicts, profiles FROM stretches ORDER BY began"
+    found = [tuple(row.values()) for row in rows(stored(tmp_path, history), sql)]
+    assert found == [
+        ("one", 8.0, 1, 1),
+        ("two", 3.0, 0, 1),
+    ]  # on worker one it began when the verdict was all but there
+
+
+def test_each_session_has_the_calls_that_it_sent_also_those_that_its_end_cut_off(tmp_path: Path) -> None:
+    def sent(key: str, at: float, **columns: object) -> Row:
+        row: Row = {"request_id": "r", "role": "m", "model": "big", "cache_key": key, "sample": 0, "most_in": 1}
+        return row | {"most_tokens": 100, "most_usd": 2.0, "created_at": START_S + at} | columns
+
+    lost = {"status": "failed", "lost_tokens": 100, "lost_usd": 2.0}
+    paid = {"status": "answered", "tokens_in": 30, "tokens_out": 4, "cost_usd": 0.5}
+    history = History()
+    history.tables["events"] = [event("session", at=START_S + at) for at in (0, 100, 200)]
+    history.tables["llm_sent"] = [
+        sent("a", 5), sent("b", 50), sent("b", 120), sent("c", 130), sent("d", 210),
+        sent("out", 60, messages_json="[]", most_usd=0.0),
+    ]  # fmt: skip
+    history.call(0, "big", cache_key="a", created_at=START_S + 10, **paid)
+    history.call(1, "big", cache_key="b", created_at=START_S + 101, **lost)  # told by the session after the kill
+    history.call(1, "big", cache_key="b", created_at=START_S + 140, **paid)
+    history.call(2, "big", cache_key="c", created_at=START_S + 201, **lost)
+    history.call(3, "big", cache_key="out", created_at=START_S + 205, **paid)
+    history.call(4, "big", cache_key="never sent", created_at=START_S + 220, status="unavailable")
+    folder = stored(tmp_path, history)
+    columns = ("calls", "failed_calls", "cost_usd", "lost_usd", "open_calls", "open_usd")
+    found = [tuple(row[name] for name in columns) for row in rows(folder, "FROM sessions ORDER BY session")]
+    assert found == [(3, 1, 1.0, 2.0, 0, 0.0), (2, 1, 0.5, 2.0, 0, 0.0), (1, 1, 0.0, 0.0, 1, 2.0)]
+    tokens = [
+        (row["tokens_in"], row["tokens_out"], row["lost_tokens"], row["open_tokens"])
+        for row in rows(folder, "FROM sessions")
+    ]
+    assert tokens == [(60, 8, 100, 0), (30, 4, 100, 0), (0, 0, 0, 100)]
 
 
 CHAIN = """

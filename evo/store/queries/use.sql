@@ -1,4 +1,4 @@
--- How busy each GPU or set of cores was over time: the share in which it built, checked or timed a kernel.
+-- How busy each GPU or set of cores was over time: the share in which it judged or profiled kernels.
 -- param minutes = 1: Length of the parts of time, whole minutes.
 WITH parts AS (
     SELECT

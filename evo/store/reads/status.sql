@@ -59,6 +59,5 @@ select s.budget_json, strftime(s.began at time zone 'UTC', '%Y-%m-%dT%H:%M:%SZ')
         and created_at >= s.began and created_at < coalesce(s.next_began, 'infinity')) as judged,
     (select count(*) from best join evaluations as e using (evaluation_id) where best.stands_at > 0
         and e.created_at >= s.began and e.created_at < coalesce(s.next_began, 'infinity')) as leaders,
-    (select coalesce(sum(cost_usd), 0) from llm_calls
-        where created_at >= s.began and created_at < coalesce(s.next_began, 'infinity')) as cost_usd
+    s.cost_usd
 from sessions as s order by s.session
