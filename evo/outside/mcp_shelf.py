@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Protocol
 from pydantic import ConfigDict, Field
 
 import evo
-from evo.api import Ancestor, Row, Run, StoredKernel
+from evo.api import Ancestor, Row, Run, StoredKernel, Verdict
 from evo.budget import parse_limits
 from evo.folders import DATABASE, find_run
 from evo.outside.detached import LOG, detach
@@ -19,7 +19,7 @@ from evo.report.amounts import budgeted
 from evo.report.health import runs_in
 from evo.report.run_kernels import difference, meant
 from evo.workbench.tools import ArgumentError, Arguments, bounded, parsed, profiled, tool
-from fitness.words import interval, ratio, standing, time_us
+from fitness.words import gain, in_words, ratio, time_us
 from mutators.bench import Result, Tool
 from mutators.llm.settings import OUTSIDE
 from mutators.prompts import shortened, untrusted
@@ -325,26 +325,28 @@ def _run_line(row: Mapping[str, Any]) -> str:
 
 
 def _kernel_line(run: str, row: Row) -> str:
-    gain = f"{ratio(row['speedup'])} [{interval(row['speedup_low'], row['speedup_high'])}]"
-    verdict = standing(row["level"], row["flagged"])
-    return f"{run} {row['task']} {row['kernel_id'][:SHORT]}: {gain} {verdict}; {row['description'][:MOST_IDEA]}"
+    told = gain(row["speedup"], row["speedup_low"], row["speedup_high"], row["level"], row["flagged"])
+    return f"{run} {row['task']} {row['kernel_id'][:SHORT]}: {told}; {row['description'][:MOST_IDEA]}"
 
 
 def _step_line(step: Ancestor) -> str:
-    gain = ratio(step.speedup) if step.speedup else step.status or "not judged"
-    return f"{step.generation}. {step.kernel_id[:SHORT]} {gain}: {step.mutator}: {step.description[:MOST_IDEA]}"
+    told = _told(step, step.status)
+    return f"{step.generation}. {step.kernel_id[:SHORT]} {told}: {step.mutator}: {step.description[:MOST_IDEA]}"
 
 
 def _named(kernel: StoredKernel) -> str:
-    found = kernel.verdict
+    return f"{kernel.id[:SHORT]} {_told(kernel.verdict, kernel.verdict.status if kernel.verdict else '')}"
+
+
+def _told(found: Ancestor | Verdict | None, status: str | None) -> str:
+    """The speedup of a kernel, or why it has none."""
     if found is None or found.speedup is None:
-        return f"{kernel.id[:SHORT]} {found.status if found else 'not judged'}"
-    gain = f"{ratio(found.speedup)} [{interval(found.speedup_low, found.speedup_high)}]"
-    return f"{kernel.id[:SHORT]} {gain} {standing(found.level, found.flagged)}"
+        return in_words(status) if status else "not judged"
+    return gain(found.speedup, found.speedup_low, found.speedup_high, found.level, found.flagged)
 
 
 def _verdict(kernel: StoredKernel) -> str:
-    lines = [f"{_named(kernel)}, over the naive kernel, with its 95 % interval"]
+    lines = [f"{_named(kernel)}, over the naive kernel"]
     if kernel.verdict:
         lines += [f"{each.workload}: {time_us(each.latency_us)}" for each in kernel.verdict.timings]
         lines += [untrusted(kernel.verdict.message)] if kernel.verdict.message else []

@@ -25,7 +25,7 @@ from evo.inbox import Inbox
 from evo.outside.drafts import Sessions
 from evo.outside.questions import Desk, OpenQuestion, open_questions, take, waiting_guests
 from evo.report.health import limits, spent, used
-from evo.workbench.bench import Workbench
+from evo.workbench.bench import Workbench, counting
 from evo.workbench.tools import (
     MOST_CHARACTERS,
     ArgumentError,
@@ -41,7 +41,7 @@ from evo.workbench.tools import (
 )
 from evo.workers.jobs import Runs
 from fitness.judging.base import Anchor
-from fitness.words import certainly, flags, speedup, standing
+from fitness.words import certainly, speedup, standing
 from mutators.asking.answers import Invitation, LineError, only_task
 from mutators.asking.dialogue import MENDING, child
 from mutators.asking.manual import manual
@@ -111,7 +111,8 @@ class JudgeDraft(Judge):
 
 
 class ReadVerdict(Arguments):
-    """Read what became of a kernel that was submitted, or of the answer to a question: its verdict and its times."""
+    """Read what became of a kernel that was submitted, or of the answer to a question: its verdict and its times. Until
+    it is confirmed its speedup moves with what is measured of others: read it again before you report it."""
 
     of: Annotated[str, Field(min_length=6, max_length=80, description="id of a kernel or a question, or its beginning")]
     wait_s: Annotated[float, Field(ge=0, le=600, description="wait so long for it at most")] = 60.0
@@ -359,14 +360,11 @@ class Studio:
     def _judged(self, kernel_id: str) -> Result | None:
         if self._waits(kernel_id):  # handed in again, so that an earlier end says nothing
             return None
-        rows = self._run.rows("kernels.judged", task=str(self.task), prefix=kernel_id)
-        if len(rows) != 1:
+        evaluation = counting(self._run.rows, self.task, kernel_id)
+        if evaluation is None:
             lost = self._run.rows("outside.lost", task=str(self.task), prefix=kernel_id)
             return Result(bounded(untrusted(lost[0]["failure"])), failed=True) if lost else None
-        (judged,) = self._run.rows("kernels.measured", evaluations=[rows[0]["evaluation_id"]])
-        evaluation = records.evaluation_from(judged)
-        level = standing(evaluation.level.value, flags(evaluation.facts))
-        text = f"Kernel {evaluation.kernel_id[:12]}, {level}: {verdict(evaluation)}"
+        text = f"Kernel {evaluation.kernel_id[:12]}: {verdict(evaluation)}"
         return Result(bounded(text), failed=not evaluation.correct, evaluation=evaluation)
 
     # --- the run ----------------------------------------------------------------------------------------------------

@@ -119,12 +119,12 @@ class Workbench:
     async def _lineage(self, wanted: tools.ReadLineage) -> Result:
         if not wanted.kernel:
             rows = await self._rows("bench.fastest", task=str(self.task), most=wanted.limit)
-            return Result(f"The fastest kernels, the best one first:\n{tools.table(rows)}")
+            return Result(f"The kernels of the surest gain over the naive one, the best first:\n{tools.table(rows)}")
         kernel = await self._found(wanted.kernel)
         stored = self.bases(kernel)[0] if self.bases(kernel) else kernel.id
         rows = await self._rows("kernels.ancestors", task=str(self.task), kernel=stored)
-        told = tools.table(rows[-wanted.limit :])
-        return Result(f"How {tools.name_of(kernel)} came to be, the oldest first:\n{told}")
+        head = f"How {tools.name_of(kernel)} came to be, the oldest first, with speedups over the naive kernel"
+        return Result(f"{head}:\n{tools.table(rows[-wanted.limit :])}")
 
     async def _lessons(self, wanted: tools.ReadLessons) -> Result:
         asked = {"task": str(self.task), "most": wanted.limit}
@@ -250,14 +250,22 @@ class Workbench:
         """The verdict that counts, of this workbench or of the search."""
         if kernel.id in self._timed:
             return self._timed[kernel.id]
-        rows = await self._rows("kernels.judged", task=str(self.task), prefix=kernel.id)
-        if not rows:
-            return None
-        (judged,) = await self._rows("kernels.measured", evaluations=[rows[0]["evaluation_id"]])
-        return records.evaluation_from(judged)
+        return await asyncio.to_thread(counting, self._read, self.task, kernel.id)
 
     async def _rows(self, query: str, **params: Any) -> list[Row]:
         return await asyncio.to_thread(partial(self._read, query, **params))
+
+
+def counting(read: Read, task: Task, prefix: str) -> Evaluation | None:
+    """Return the verdict that counts on the kernel whose id begins so; its speedup is that of the view `verdicts`.
+
+    None: there is none, or several ids begin so.
+    """
+    rows = read("kernels.judged", task=str(task), prefix=prefix)
+    if len(rows) != 1:
+        return None
+    (measured,) = read("kernels.measured", evaluations=[rows[0]["evaluation_id"]])
+    return records.evaluation_from(measured | rows[0])
 
 
 DOCS = "# The kernel file"

@@ -103,9 +103,9 @@ def test_an_agent_hands_in_a_wrong_and_a_better_kernel(run: Path) -> None:
         text, failed = await agent("build", source=BETTER)
         better = draft(text)
         text, failed = await agent("judge", kernel=better)
-        assert not failed and "It is correct and" in text
+        assert not failed and "It is correct. Over the naive kernel: " in text
         text, failed = await agent("attempt", source=BETTER, change="one pass in order", question=key, wait_s=300)
-        assert not failed and "is right" in text and "It is correct and" in text, text
+        assert not failed and "is right" in text and "It is correct. Over the naive kernel: " in text, text
         assert agent.calls == 11
         assert await agent("verdict", of=better) == await agent("verdict", of=key), "an answer is found by its draft"
         text, failed = await agent("sql", query="select author, status, speedup from lineage where author is not null")

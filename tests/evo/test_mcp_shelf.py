@@ -87,7 +87,7 @@ def test_kernels_of_all_runs_are_found_by_text_operator_instruction_and_gain(run
     at = shelf(run_folder.parent)
     every = told(at, "find_kernels", rows=50)
     lines = [line for line in every.splitlines() if "axpb/" in line]
-    gains = [float(re.search(r": ([0-9.]+)x \[", line)[1]) for line in lines]  # type: ignore[index]
+    gains = [float(re.search(r": ([0-9.]+)x \(95 %", line)[1]) for line in lines]  # type: ignore[index]
     assert len(lines) > 1 and "1 runs were read" in every
     assert told(at, "find_kernels", operator="axpb", rows=50) == every
     assert "No kernel" in told(at, "find_kernels", operator="softmax")
@@ -106,7 +106,7 @@ def test_a_kernel_is_shown_in_parts_and_compared(run_folder: Path) -> None:
     (best,) = Run(run_folder).rows("kernels.best", task="")
     head = f"Kernel {best['kernel_id'][:12]} of {best['task']}\n"
     verdict = told(at, "show_kernel", **run)
-    assert verdict.startswith(head) and " us" in verdict and "95 % interval" in verdict
+    assert verdict.startswith(head) and " us" in verdict and "(95 %: " in verdict
     assert "```cpp untrusted" in told(at, "show_kernel", **run, kernel=best["kernel_id"][:8], part="file")
     assert "naive" in told(at, "show_kernel", **run, part="lineage")
     profile = told(at, "show_kernel", **run, kernel="naive", part="profile")

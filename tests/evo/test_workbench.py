@@ -153,7 +153,7 @@ def test_a_search_can_be_read(make: Make, store: Store) -> None:
     line = used(bench, "lineage", kernel=best["kernel_id"]).text
     assert line.index(NAIVE.id[:12]) < line.index(f"{best['kernel_id'][:12]} by")
     read = used(bench, "read_kernel", kernel=best["kernel_id"][:8]).text
-    assert "```cpp untrusted" in read and "times as fast as the naive kernel" in read
+    assert "```cpp untrusted" in read and "Over the naive kernel: " in read
     lessons = used(bench, "lessons").text
     assert "What gained most" in lessons and "times as fast as its parent" in lessons
 
