@@ -181,7 +181,7 @@ class Shelf:
             if self._place is None and any(each.name == name for each in self.tools):
                 return Result("no run is open: use `open_run` or `start_run` first", failed=True)
             if self._place is None:
-                return Result(f"there is no tool {name[:80]}", failed=True)
+                return Result(unknown("tool", name, [each.name for each in self.tools]), failed=True)
             return await self._place.use(name, arguments)
         try:
             text = await asyncio.to_thread(getattr(self, f"_{name}"), parsed(name, arguments, OWN))
@@ -217,8 +217,13 @@ class Shelf:
             ends = "its best kernels are confirmed" if wanted.confirm else ends
             begun = detach(["resume", str(folder), *words, *["--confirm"] * wanted.confirm], self._folder, folder)
         else:
-            if not wanted.operators or not wanted.budget or wanted.confirm:
-                raise UserError("name `operators` and a `budget` to begin a run, or a `run` to go on with it")
+            if wanted.confirm:
+                raise UserError("`confirm` goes with `run`: name the run whose best kernels are to be confirmed")
+            if not wanted.operators or not wanted.budget:
+                lack = "budget" if wanted.operators else "operators"
+                raise UserError(
+                    f"`{lack}` is missing: a new run takes `operators` and a `budget`, one that goes on `run`"
+                )
             words += ["--target", wanted.target, "--seed", str(wanted.seed)]
             words += [word for each in wanted.dtypes for word in ("--dtype", each)]
             words += ["--llm", OUTSIDE] if wanted.ask_me else []
@@ -226,15 +231,18 @@ class Shelf:
         told = f"Run {begun.folder.name} goes on by itself (process {begun.process}) until {ends}."
         said = (begun.folder / LOG).read_text(encoding="utf-8", errors="replace").splitlines()
         warned = "".join(f"\nBeforehand: {line.removeprefix(SAID)}" for line in said if line.startswith(SAID))
-        return f"{told} {self._open_run(OpenRun(run=str(begun.folder)))}{warned}"
+        try:
+            opened = self._open_run(OpenRun(run=str(begun.folder)))
+        except UserError as error:  # it goes on all the same
+            self._place, opened = None, str(error)
+        return f"{told} {opened}{warned}"
 
     def _open_run(self, wanted: OpenRun) -> str:
         folder = find_run(self._folder, wanted.run)
         try:
             self._place = self._opens(folder, wanted.task)
         except UserError as error:
-            self._place = None
-            return f"Run {folder.name} is there, and none of its tasks is open: {error}. Use `open_run` with its task."
+            raise UserError(f"run {folder.name} is there, and none of its tasks is open: {error}") from None
         return f"Run {folder.name} is open; read `status` next."
 
     # --- kernels ----------------------------------------------------------------------------------------------------

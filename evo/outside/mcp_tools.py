@@ -52,13 +52,15 @@ from mutators.prompts import shortened, untrusted
 from mutators.prompts.informed import machine
 from mutators.registry import mutator
 from operators.definition.spec import Operator, Task
-from operators.errors import UserError
+from operators.errors import UserError, unknown
 from operators.kernel import Kernel
 from operators.plan.defaults import with_defaults
 
 LOOK_EVERY_S = 2.0
 """A reader's snapshot of a run that is being written is about as old."""
 QUERY_LIMIT_S = 60.0
+SHOWN = 8
+"""Open questions that a refusal names."""
 OF_THE_BENCH = ("read_kernel", "lineage", "lessons", "operator", "docs", "diff", "build", "check", "profile")
 """Tools that are the workbench's own."""
 QuestionId = Annotated[str, Field(min_length=6, max_length=80, description="the question's id or its beginning")]
@@ -171,7 +173,7 @@ class Studio:
         """Return what a tool came to. It raises what a workbench does, where a machine is broken."""
         if name not in OWN:
             known = name in OF_THE_BENCH
-            return await self._bench.use(name, arguments) if known else Result(f"there is no tool {name}", failed=True)
+            return await self._bench.use(name, arguments) if known else no_tool(name, self.tools)
         try:
             result: Result = await getattr(self, f"_{name}")(parsed(name, arguments, OWN))
         except (ArgumentError, UserError) as error:
@@ -293,7 +295,7 @@ class Studio:
     async def _tell(self, line: Mapping[str, Any], of: str) -> Result:
         told = await asyncio.to_thread(lambda: Desk(self.folder, self._author).look_at([("submit", json.dumps(line))]))
         if told.problems:
-            return Result(told.problems[0], failed=True)
+            return Result(f"nothing was handed in: {told.problems[0].removeprefix('submit: ')}", failed=True)
         await asyncio.to_thread(Inbox(self.folder).put, told.lines)
         self._sessions.ensure()
         waits = "" if self._sessions.under_way else " No search is under way: it is judged when the run is resumed."
@@ -328,7 +330,7 @@ class Studio:
                 f"It is queued, {ahead['n']} requests are under way with it: call `verdict` again with a longer "
                 "`wait_s`, and do not hand it in again."
             )
-        return f"Nothing whose id begins with {of} was handed in."
+        return f"Nothing whose id begins with {of} was handed in: `submit` it first, or give the id that `submit` told."
 
     def _waits(self, kernel_id: str) -> bool:
         """Whether a guest whose id begins so waits for its verdict."""
@@ -350,11 +352,15 @@ class Studio:
             return self._judged(told[0]["kernel_id"])
         if told:
             failure = told[0]["failure"]
-            return Result(bounded(untrusted(failure)) if failure else "Your words were taken.", failed=bool(failure))
+            if not failure:
+                return Result("Your words were taken.")
+            head = f"Your answer to question {of[:12]} led to no kernel; take another with `next_question`:"
+            return Result(bounded(f"{head}\n{untrusted(failure)}"), failed=True)
         later = [q for q in self._open() if q.request_id == request_id and not q.cache_key.startswith(of)]
         answered = self._run.rows("outside.heard", prefix=of)
         if answered and later:
-            return Result(f"It could not be used, and is asked for again:\n\n{later[0].to_text()}", failed=True)
+            said = f"Your answer to question {of[:12]} could not be used; why, and the question anew:"
+            return Result(f"{said}\n\n{later[0].to_text()}", failed=True)
         return None
 
     def _judged(self, kernel_id: str) -> Result | None:
@@ -363,7 +369,7 @@ class Studio:
         evaluation = counting(self._run.rows, self.task, kernel_id)
         if evaluation is None:
             lost = self._run.rows("outside.lost", task=str(self.task), prefix=kernel_id)
-            return Result(bounded(untrusted(lost[0]["failure"])), failed=True) if lost else None
+            return lost_draft(kernel_id, lost[0]["failure"]) if lost else None
         text = f"Kernel {evaluation.kernel_id[:12]}: {verdict(evaluation)}"
         return Result(bounded(text), failed=not evaluation.correct, evaluation=evaluation)
 
@@ -436,6 +442,17 @@ def _of_a_task(plain: Tool) -> Tool:
     return replace(plain, parameters={**plain.parameters, "properties": properties})
 
 
+def no_tool(name: str, tools: Sequence[Tool]) -> Result:
+    """Return the refusal of a tool that there is not."""
+    return Result(unknown("tool", name, [tool.name for tool in tools]), failed=True)
+
+
+def lost_draft(kernel_id: str, failure: str) -> Result:
+    """Return the end of a draft that the machine gave no verdict on."""
+    head = f"Kernel {kernel_id[:12]} has no verdict, by no fault of its own: hand it in again with `submit`, unchanged."
+    return Result(bounded(f"{head}\n{untrusted(failure)}"), failed=True)
+
+
 def best_line(row: Row) -> str:
     """Return a line on the best kernel of a task, with what is certain of its gain."""
     gain = speedup(row["speedup"], row["speedup_low"], row["speedup_high"])
@@ -447,7 +464,10 @@ def _only_question(prefix: str, questions: Sequence[OpenQuestion]) -> OpenQuesti
     """The one of these open questions whose id begins so. It raises ArgumentError."""
     found = [question for question in questions if question.cache_key.startswith(prefix)]
     if len(found) != 1:
-        raise ArgumentError(f"{len(found) or 'no'} open questions have an id that begins with {prefix}")
+        known = ", ".join(question.cache_key[:12] for question in questions[:SHOWN]) or "none"
+        raise ArgumentError(
+            f"{len(found) or 'no'} open questions have an id that begins with {prefix}; open are {known}"
+        )
     return found[0]
 
 

@@ -215,7 +215,8 @@ def meant(run: Run, name: str, task: str) -> StoredKernel:
         return run.kernel(name, task)
     known = {row["task"]: row["kernel_id"] for row in run.rows(NAMES[name], task=task)}
     if len(known) != 1:
-        problem = f"has several tasks; choose with --task among {', '.join(known)}" if known else "has none yet"
+        which = f" of a task {task}..." if task else ""
+        problem = f"has several tasks; name the task among {', '.join(known)}" if known else f"has none{which} yet"
         raise UserError(f"the {name} kernel: run {run.id} {problem}")
     ((task, kernel_id),) = known.items()
     return run.kernel(kernel_id, task)

@@ -70,9 +70,9 @@ class Docs(Arguments):
 
 
 class BuildDraft(Arguments):
-    """Write a kernel file and compile it. Give either the whole file or edits of another kernel's. It costs nothing
-    but time, and says the draft's id, by which other tools know it, with the compiler's facts or its errors. A draft
-    that does not compile can be edited too."""
+    """Write a kernel file and compile it. Give either the whole file or edits of another kernel's, or other values of
+    its tunables alone. It costs nothing but time, and says the draft's id, by which other tools know it, with the
+    compiler's facts or its errors. A draft that does not compile can be edited too."""
 
     source: Annotated[str, Field(max_length=MOST_SOURCE, description="the whole file, header first")] = ""
     edits: Annotated[
@@ -164,9 +164,9 @@ def parsed(
         try:
             arguments = json.loads(arguments or "{}")
         except (ValueError, RecursionError) as error:
-            raise ArgumentError(f"the arguments are not valid JSON: {str(error)[:200]}") from None
+            raise ArgumentError(f"the arguments of `{name}` are not valid JSON: {str(error)[:200]}") from None
     if not isinstance(arguments, Mapping):
-        raise ArgumentError("the arguments must be a JSON object")
+        raise ArgumentError(f"the arguments of `{name}` must be a JSON object")
     try:
         return kinds[name].model_validate(dict(arguments))
     except ValidationError as error:
@@ -226,6 +226,8 @@ def verdict(evaluation: Evaluation, *, workloads: Sequence[str] = ()) -> str:
         found = interval95(evaluation.log_speedup, evaluation.log_speedup_se or 0.0)
         told = gain(*found, evaluation.level, flags(evaluation.facts))
         lines.append(f"It is correct. Over the naive kernel: {told}.")
+    if evaluation.duplicate_of:
+        lines.append(f"It is the same program as kernel {name_of(evaluation.duplicate_of)}, whose verdict this is.")
     if evaluation.message:
         lines.append(untrusted(shortened(evaluation.message, MAX_MESSAGE)))
     if evaluation.anchor_id and evaluation.log_ratio is not None:

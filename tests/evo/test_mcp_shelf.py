@@ -151,7 +151,7 @@ def test_answers_are_short_by_default_and_pages_are_read_in_pieces(run_folder: P
         ({"run": "last"}, "no run"),
         ({"run": "last", "operators": ["softmax"]}, "operators: of a new run"),
         ({"run": "last", "confirm": True, "budget": ["1evals"]}, "takes no `budget`"),
-        ({"operators": ["softmax"], "budget": ["1evals"], "confirm": True}, "a `run` to go on with"),
+        ({"operators": ["softmax"], "budget": ["1evals"], "confirm": True}, "`confirm` goes with `run`"),
     ],
 )
 def test_what_cannot_begin_is_one_line_and_leaves_no_run(arguments: dict[str, Any], words: str, tmp_path: Path) -> None:
@@ -196,7 +196,8 @@ def test_a_run_whose_task_is_not_named_is_told_and_opened_with_its_task(run_fold
         return Empty(folder, task)
 
     at = Shelf(run_folder.parent, opens, of_any_run())
-    assert "none of its tasks is open" in told(at, "open_run", run="last")
+    found = use(at, "open_run", run="last")
+    assert found.failed and "none of its tasks is open: choose one" in found.text
     assert use(at, "status").failed
     told(at, "open_run", run="last", task="b")
     assert told(at, "status").endswith(" b")

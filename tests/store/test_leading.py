@@ -167,13 +167,16 @@ def test_the_last_fit_moves_what_is_not_confirmed_and_was_judged_before_it(tmp_p
     assert found["B"]["stands_at"] == 3
 
 
-def moved(folder: Path, level: str) -> str:
-    """A run whose best kernel was measured as 3.00x, which a later fit made 1.97x; the kernel's id."""
-    naive, faster = (Kernel("softmax", "cpu", f"/*! evo\n*/\nvoid softmax() {{}}  // {n}\n") for n in range(2))
+def moved(folder: Path, level: str) -> tuple[str, str]:
+    """A run whose best kernel was measured as 3.00x, which a later fit made 1.97x; its id, and that of a duplicate."""
+    naive, faster, twin = (Kernel("softmax", "cpu", f"/*! evo\n*/\nvoid softmax() {{}}  // {n}\n") for n in range(3))
     history = History().propose(0, "ancestor", "", naive.id).propose(1, "rewrite", naive.id, faster.id)
     history.evaluate(0, naive.id, "screen", "correct", log_speedup=0.0, log_speedup_se=0.0, cell="c")
     seen = {"log_speedup": math.log(3.0), "log_speedup_se": 0.17, "anchor_id": naive.id, "facts_json": "{}"}
     history.evaluate(1, faster.id, level, "correct", log_ratio=math.log(3.0), log_ratio_se=0.17, cell="d", **seen)
+    history.propose(2, "rewrite", naive.id, twin.id)
+    known = {"inherited": "correct", "duplicate_of": faster.id, "log_speedup": math.log(3.0)}
+    history.evaluate(2, twin.id, "screen", "duplicate", **known)
     at = max(row["created_at"] for row in history.tables["evaluations"])
     fit = {"kernel_ids": [faster.id], "log_speedups": [math.log(1.97)], "log_speedup_ses": [0.125]}
     history.tables["fits"] = [fit | {"task": TASK, "created_at": at}]
@@ -182,9 +185,9 @@ def moved(folder: Path, level: str) -> str:
     )
     begun = event("session", json.dumps({"resumed": False, "tasks": [TASK], "budget": None}))
     with Store(folder, create=True) as store:
-        kernels = [*map(records.kernel_row, (naive, faster))]
+        kernels = [*map(records.kernel_row, (naive, faster, twin))]
         store.commit(written | {"kernels": kernels, "events": [begun]}).result()
-    return faster.id
+    return faster.id, twin.id
 
 
 @pytest.mark.parametrize(("level", "standing"), [("full", "unconfirmed (full)"), ("confirmed", "confirmed")])
@@ -192,7 +195,7 @@ def test_a_speedup_that_a_fit_moved_is_told_alike_by_tools_commands_and_pages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], level: str, standing: str
 ) -> None:
     folder = tmp_path / "run"
-    name = moved(folder, level)
+    name, twin = moved(folder, level)
     figure, ends = ("1.97x", "1.54 to 2.52") if level == "full" else ("3.00x", "2.15 to 4.19")
     made = config_of(folder)
     ((operator, task),) = made.tasks()
@@ -201,12 +204,15 @@ def test_a_speedup_that_a_fit_moved_is_told_alike_by_tools_commands_and_pages(
     shelf = Shelf(tmp_path, lambda *_: studio, (), studio)
     uses: list[tuple[str, dict[str, Any]]] = [
         ("verdict", {"of": name, "wait_s": 0}), ("read_kernel", {"kernel": name}), ("lineage", {}), ("status", {}),
-        ("lineage", {"kernel": name}), ("find_kernels", {}), ("compare_kernels", {"run": "run"}),
+        ("lineage", {"kernel": name}), ("verdict", {"of": twin, "wait_s": 0}),
+        ("find_kernels", {}), ("compare_kernels", {"run": "run"}),
         ("show_kernel", {"run": "run"}), ("show_kernel", {"run": "run", "part": "lineage"}),
     ]  # fmt: skip
     for tool, arguments in uses:
         told = asyncio.run(shelf.use(tool, arguments)).text
         assert f"{figure} (95 %: {ends})" in told and standing in told, f"{tool}: {told}"
+        same = f"Kernel {twin[:12]}: It is correct" in told and f"the same program as kernel {name[:12]}" in told
+        assert same == (arguments.get("of") == twin)
     for command in (("best",), ("lineage",), ("diff", "naive", "best"), ("best", "--show"), ("status",)):
         _, told, _ = evo(monkeypatch, capsys, command[0], str(folder), *command[1:])
         assert figure in told and ends in told and standing.split()[0] in told, f"{command}: {told}"

@@ -44,7 +44,7 @@ where evaluation_id in $evaluations
 
 -- [judged]
 -- The verdict that counts on the kernels whose ids begin so, which says more than its evaluation did at the time.
-select evaluation_id, level, log_speedup, log_speedup_se from verdicts where task = $task and starts_with(kernel_id, $prefix) limit 2
+select kernel_id, duplicate_of, evaluation_id, level, log_speedup, log_speedup_se from verdicts where task = $task and starts_with(kernel_id, $prefix) limit 2
 
 -- [ancestors]
 from ancestors($task, $kernel) order by generation, created_at
