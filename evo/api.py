@@ -26,7 +26,7 @@ from evo.store.reads import own_query
 from fitness.evaluation import CheckError, LibraryTiming, Timing
 from fitness.install import pip
 from fitness.profiling.profiles import Profile
-from fitness.words import in_words, interval, ratio, standing
+from fitness.words import gain, in_words, interval, ratio, standing
 from operators.errors import UserError, unknown
 from operators.plan.defaults import with_defaults
 from operators.plan.header import read_header
@@ -133,8 +133,7 @@ class StoredKernel:
         found = self.verdict
         if found is None or found.speedup is None:
             return in_words(found.status) if found else "not judged"
-        told = f"{ratio(found.speedup)} [{interval(found.speedup_low, found.speedup_high)}]"
-        return f"{told}, {standing(found.level, found.flagged)}"
+        return gain(found.speedup, found.speedup_low, found.speedup_high, found.level, found.flagged)
 
     @property
     def text(self) -> str:
@@ -155,11 +154,14 @@ def _found(run: Run, prefix: str, task: str) -> tuple[str, str]:
     """
     rows = run.rows("kernels.like", prefix=prefix)
     if len(rows) != 1 and not (rows and rows[0]["kernel_id"] == prefix):
-        raise UserError(f"{'more than one' if rows else 'no'} kernel's id begins with {prefix}")
+        hint = "give more of its digits" if rows else "the lineage lists ids"
+        raise UserError(f"{'more than one' if rows else 'no'} kernel's id begins with {prefix}: {hint}")
     kernel_id = rows[0]["kernel_id"]
     rows = run.rows("kernels.tasks", kernel=kernel_id, task=task)
     if not rows:
-        raise UserError(f"kernel {kernel_id[:12]} belongs to no task that begins with {task}; see Run.tasks")
+        raise UserError(
+            f"kernel {kernel_id[:12]} belongs to no task that begins with {task}; the run has {', '.join(run.tasks)}"
+        )
     return rows[0]["task"], kernel_id
 
 

@@ -89,7 +89,9 @@ def last_run(runs: Path) -> Path | None:
 def _last(runs: Path, folders: Sequence[Path], *, replay: bool) -> Path:
     for folder in _newest(folders, replay=replay):
         return folder
-    raise UserError(f"{runs}/ holds no {'replay' if replay else 'run'} yet")
+    raise UserError(
+        f"{runs}/ holds no {'replay' if replay else 'run'} yet: {'evo replay' if replay else 'evo run'} makes one"
+    )
 
 
 def _newest(folders: Sequence[Path], *, replay: bool) -> Iterator[Path]:

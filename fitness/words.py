@@ -64,9 +64,17 @@ def interval(low: float | None, high: float | None) -> str:
     return f"{digits(low)} to {digits(high)}"
 
 
-def speedup(value: float, low: float, high: float, more: str = "") -> str:
+def speedup(value: float, low: float | None, high: float | None, more: str = "") -> str:
     """Return a ratio with its interval, for itself: `1.25x (95 %: 1.20 to 1.31)`."""
     return f"{ratio(value)} (95 %: {interval(low, high)}{more})"
+
+
+def gain(value: float, low: float | None, high: float | None, level: str | None, flagged: str | None = "") -> str:
+    """Return what is told of a kernel's speedup over the naive one: `1.97x (95 %: 1.54 to 2.52), unconfirmed (full)`.
+
+    The figures are those of the view `verdicts` of a run's store: by the newest fit to all that was timed.
+    """
+    return f"{speedup(value, low, high)}, {standing(level, flagged)}"
 
 
 def certainly(low: float | None) -> str:

@@ -58,7 +58,7 @@ def child_source(source: str, answer: str) -> str:
     blocks = parse_blocks(lines)
     changed = edited(source, blocks) if blocks else _whole_file(lines)
     if changed.split() == source.split():
-        raise AnswerError("the file that results is the one you were given; change something")
+        raise AnswerError("the file that results is the one you were given: change something in it")
     return changed
 
 

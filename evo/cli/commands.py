@@ -306,7 +306,7 @@ def best(
     from evo.api import Run
     from evo.folders import find_run
     from evo.report.status import best_kernels, standings
-    from fitness.words import ratio
+    from fitness.words import gain
     from operators.plan.defaults import with_defaults
 
     opened = Run(find_run(runs, run))
@@ -331,7 +331,8 @@ def best(
         print(f"{kernels[0]['task']}: {kernels[0]['kernel_id'][:12]} written to {export}", file=sys.stderr)
     elif show:
         for row in kernels:
-            print(f"// {row['task']} {row['kernel_id'][:12]}, {ratio(row['speedup'])}")
+            told = gain(row["speedup"], row["speedup_low"], row["speedup_high"], row["level"], row["flagged"])
+            print(f"// {row['task']} {row['kernel_id'][:12]}, {told}")
             source = with_defaults(row["source"], row["values"])
             # To the letter for a file or a pipe; what is only shown may not steer the terminal.
             print(source, file=sys.stdout if sys.stdout.isatty() else raw(sys.stdout))

@@ -64,7 +64,7 @@ class Opened:
         try:
             chosen = [only_task(task, studios)] if task else [*studios]
         except LineError as error:
-            raise UserError(f"--task {task}: {error}") from None
+            raise UserError(f"task {task}: {error}") from None
         return Studios([studios[each] for each in chosen])
 
     def _studios(self, folder: Path) -> dict[Task, Studio]:

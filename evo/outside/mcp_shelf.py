@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Protocol
 from pydantic import ConfigDict, Field
 
 import evo
-from evo.api import Ancestor, Row, Run, StoredKernel
+from evo.api import Ancestor, Row, Run, StoredKernel, Verdict
 from evo.budget import parse_limits
 from evo.folders import DATABASE, find_run
 from evo.outside.detached import LOG, detach
@@ -19,7 +19,7 @@ from evo.report.amounts import budgeted
 from evo.report.health import runs_in
 from evo.report.run_kernels import difference, meant
 from evo.workbench.tools import ArgumentError, Arguments, bounded, parsed, profiled, tool
-from fitness.words import interval, ratio, standing, time_us
+from fitness.words import gain, in_words, ratio, time_us
 from mutators.bench import Result, Tool
 from mutators.llm.settings import OUTSIDE
 from mutators.prompts import shortened, untrusted
@@ -181,7 +181,7 @@ class Shelf:
             if self._place is None and any(each.name == name for each in self.tools):
                 return Result("no run is open: use `open_run` or `start_run` first", failed=True)
             if self._place is None:
-                return Result(f"there is no tool {name[:80]}", failed=True)
+                return Result(unknown("tool", name, [each.name for each in self.tools]), failed=True)
             return await self._place.use(name, arguments)
         try:
             text = await asyncio.to_thread(getattr(self, f"_{name}"), parsed(name, arguments, OWN))
@@ -217,8 +217,13 @@ class Shelf:
             ends = "its best kernels are confirmed" if wanted.confirm else ends
             begun = detach(["resume", str(folder), *words, *["--confirm"] * wanted.confirm], self._folder, folder)
         else:
-            if not wanted.operators or not wanted.budget or wanted.confirm:
-                raise UserError("name `operators` and a `budget` to begin a run, or a `run` to go on with it")
+            if wanted.confirm:
+                raise UserError("`confirm` goes with `run`: name the run whose best kernels are to be confirmed")
+            if not wanted.operators or not wanted.budget:
+                lack = "budget" if wanted.operators else "operators"
+                raise UserError(
+                    f"`{lack}` is missing: a new run takes `operators` and a `budget`, one that goes on `run`"
+                )
             words += ["--target", wanted.target, "--seed", str(wanted.seed)]
             words += [word for each in wanted.dtypes for word in ("--dtype", each)]
             words += ["--llm", OUTSIDE] if wanted.ask_me else []
@@ -226,15 +231,18 @@ class Shelf:
         told = f"Run {begun.folder.name} goes on by itself (process {begun.process}) until {ends}."
         said = (begun.folder / LOG).read_text(encoding="utf-8", errors="replace").splitlines()
         warned = "".join(f"\nBeforehand: {line.removeprefix(SAID)}" for line in said if line.startswith(SAID))
-        return f"{told} {self._open_run(OpenRun(run=str(begun.folder)))}{warned}"
+        try:
+            opened = self._open_run(OpenRun(run=str(begun.folder)))
+        except UserError as error:  # it goes on all the same
+            self._place, opened = None, str(error)
+        return f"{told} {opened}{warned}"
 
     def _open_run(self, wanted: OpenRun) -> str:
         folder = find_run(self._folder, wanted.run)
         try:
             self._place = self._opens(folder, wanted.task)
         except UserError as error:
-            self._place = None
-            return f"Run {folder.name} is there, and none of its tasks is open: {error}. Use `open_run` with its task."
+            raise UserError(f"run {folder.name} is there, and none of its tasks is open: {error}") from None
         return f"Run {folder.name} is open; read `status` next."
 
     # --- kernels ----------------------------------------------------------------------------------------------------
@@ -325,26 +333,28 @@ def _run_line(row: Mapping[str, Any]) -> str:
 
 
 def _kernel_line(run: str, row: Row) -> str:
-    gain = f"{ratio(row['speedup'])} [{interval(row['speedup_low'], row['speedup_high'])}]"
-    verdict = standing(row["level"], row["flagged"])
-    return f"{run} {row['task']} {row['kernel_id'][:SHORT]}: {gain} {verdict}; {row['description'][:MOST_IDEA]}"
+    told = gain(row["speedup"], row["speedup_low"], row["speedup_high"], row["level"], row["flagged"])
+    return f"{run} {row['task']} {row['kernel_id'][:SHORT]}: {told}; {row['description'][:MOST_IDEA]}"
 
 
 def _step_line(step: Ancestor) -> str:
-    gain = ratio(step.speedup) if step.speedup else step.status or "not judged"
-    return f"{step.generation}. {step.kernel_id[:SHORT]} {gain}: {step.mutator}: {step.description[:MOST_IDEA]}"
+    told = _told(step, step.status)
+    return f"{step.generation}. {step.kernel_id[:SHORT]} {told}: {step.mutator}: {step.description[:MOST_IDEA]}"
 
 
 def _named(kernel: StoredKernel) -> str:
-    found = kernel.verdict
+    return f"{kernel.id[:SHORT]} {_told(kernel.verdict, kernel.verdict.status if kernel.verdict else '')}"
+
+
+def _told(found: Ancestor | Verdict | None, status: str | None) -> str:
+    """The speedup of a kernel, or why it has none."""
     if found is None or found.speedup is None:
-        return f"{kernel.id[:SHORT]} {found.status if found else 'not judged'}"
-    gain = f"{ratio(found.speedup)} [{interval(found.speedup_low, found.speedup_high)}]"
-    return f"{kernel.id[:SHORT]} {gain} {standing(found.level, found.flagged)}"
+        return in_words(status) if status else "not judged"
+    return gain(found.speedup, found.speedup_low, found.speedup_high, found.level, found.flagged)
 
 
 def _verdict(kernel: StoredKernel) -> str:
-    lines = [f"{_named(kernel)}, over the naive kernel, with its 95 % interval"]
+    lines = [f"{_named(kernel)}, over the naive kernel"]
     if kernel.verdict:
         lines += [f"{each.workload}: {time_us(each.latency_us)}" for each in kernel.verdict.timings]
         lines += [untrusted(kernel.verdict.message)] if kernel.verdict.message else []

@@ -25,7 +25,7 @@ from evo.inbox import Inbox
 from evo.outside.drafts import Sessions
 from evo.outside.questions import Desk, OpenQuestion, open_questions, take, waiting_guests
 from evo.report.health import limits, spent, used
-from evo.workbench.bench import Workbench
+from evo.workbench.bench import Workbench, counting
 from evo.workbench.tools import (
     MOST_CHARACTERS,
     ArgumentError,
@@ -41,7 +41,7 @@ from evo.workbench.tools import (
 )
 from evo.workers.jobs import Runs
 from fitness.judging.base import Anchor
-from fitness.words import certainly, flags, speedup, standing
+from fitness.words import certainly, speedup, standing
 from mutators.asking.answers import Invitation, LineError, only_task
 from mutators.asking.dialogue import MENDING, child
 from mutators.asking.manual import manual
@@ -52,13 +52,15 @@ from mutators.prompts import shortened, untrusted
 from mutators.prompts.informed import machine
 from mutators.registry import mutator
 from operators.definition.spec import Operator, Task
-from operators.errors import UserError
+from operators.errors import UserError, unknown
 from operators.kernel import Kernel
 from operators.plan.defaults import with_defaults
 
 LOOK_EVERY_S = 2.0
 """A reader's snapshot of a run that is being written is about as old."""
 QUERY_LIMIT_S = 60.0
+SHOWN = 8
+"""Open questions that a refusal names."""
 OF_THE_BENCH = ("read_kernel", "lineage", "lessons", "operator", "docs", "diff", "build", "check", "profile")
 """Tools that are the workbench's own."""
 QuestionId = Annotated[str, Field(min_length=6, max_length=80, description="the question's id or its beginning")]
@@ -111,7 +113,8 @@ class JudgeDraft(Judge):
 
 
 class ReadVerdict(Arguments):
-    """Read what became of a kernel that was submitted, or of the answer to a question: its verdict and its times."""
+    """Read what became of a kernel that was submitted, or of the answer to a question: its verdict and its times. Until
+    it is confirmed its speedup moves with what is measured of others: read it again before you report it."""
 
     of: Annotated[str, Field(min_length=6, max_length=80, description="id of a kernel or a question, or its beginning")]
     wait_s: Annotated[float, Field(ge=0, le=600, description="wait so long for it at most")] = 60.0
@@ -170,7 +173,7 @@ class Studio:
         """Return what a tool came to. It raises what a workbench does, where a machine is broken."""
         if name not in OWN:
             known = name in OF_THE_BENCH
-            return await self._bench.use(name, arguments) if known else Result(f"there is no tool {name}", failed=True)
+            return await self._bench.use(name, arguments) if known else no_tool(name, self.tools)
         try:
             result: Result = await getattr(self, f"_{name}")(parsed(name, arguments, OWN))
         except (ArgumentError, UserError) as error:
@@ -292,7 +295,7 @@ class Studio:
     async def _tell(self, line: Mapping[str, Any], of: str) -> Result:
         told = await asyncio.to_thread(lambda: Desk(self.folder, self._author).look_at([("submit", json.dumps(line))]))
         if told.problems:
-            return Result(told.problems[0], failed=True)
+            return Result(f"nothing was handed in: {told.problems[0].removeprefix('submit: ')}", failed=True)
         await asyncio.to_thread(Inbox(self.folder).put, told.lines)
         self._sessions.ensure()
         waits = "" if self._sessions.under_way else " No search is under way: it is judged when the run is resumed."
@@ -327,7 +330,7 @@ class Studio:
                 f"It is queued, {ahead['n']} requests are under way with it: call `verdict` again with a longer "
                 "`wait_s`, and do not hand it in again."
             )
-        return f"Nothing whose id begins with {of} was handed in."
+        return f"Nothing whose id begins with {of} was handed in: `submit` it first, or give the id that `submit` told."
 
     def _waits(self, kernel_id: str) -> bool:
         """Whether a guest whose id begins so waits for its verdict."""
@@ -349,24 +352,25 @@ class Studio:
             return self._judged(told[0]["kernel_id"])
         if told:
             failure = told[0]["failure"]
-            return Result(bounded(untrusted(failure)) if failure else "Your words were taken.", failed=bool(failure))
+            if not failure:
+                return Result("Your words were taken.")
+            head = f"Your answer to question {of[:12]} led to no kernel; take another with `next_question`:"
+            return Result(bounded(f"{head}\n{untrusted(failure)}"), failed=True)
         later = [q for q in self._open() if q.request_id == request_id and not q.cache_key.startswith(of)]
         answered = self._run.rows("outside.heard", prefix=of)
         if answered and later:
-            return Result(f"It could not be used, and is asked for again:\n\n{later[0].to_text()}", failed=True)
+            said = f"Your answer to question {of[:12]} could not be used; why, and the question anew:"
+            return Result(f"{said}\n\n{later[0].to_text()}", failed=True)
         return None
 
     def _judged(self, kernel_id: str) -> Result | None:
         if self._waits(kernel_id):  # handed in again, so that an earlier end says nothing
             return None
-        rows = self._run.rows("kernels.judged", task=str(self.task), prefix=kernel_id)
-        if len(rows) != 1:
+        evaluation = counting(self._run.rows, self.task, kernel_id)
+        if evaluation is None:
             lost = self._run.rows("outside.lost", task=str(self.task), prefix=kernel_id)
-            return Result(bounded(untrusted(lost[0]["failure"])), failed=True) if lost else None
-        (judged,) = self._run.rows("kernels.measured", evaluations=[rows[0]["evaluation_id"]])
-        evaluation = records.evaluation_from(judged)
-        level = standing(evaluation.level.value, flags(evaluation.facts))
-        text = f"Kernel {evaluation.kernel_id[:12]}, {level}: {verdict(evaluation)}"
+            return lost_draft(kernel_id, lost[0]["failure"]) if lost else None
+        text = f"Kernel {evaluation.kernel_id[:12]}: {verdict(evaluation)}"
         return Result(bounded(text), failed=not evaluation.correct, evaluation=evaluation)
 
     # --- the run ----------------------------------------------------------------------------------------------------
@@ -438,6 +442,17 @@ def _of_a_task(plain: Tool) -> Tool:
     return replace(plain, parameters={**plain.parameters, "properties": properties})
 
 
+def no_tool(name: str, tools: Sequence[Tool]) -> Result:
+    """Return the refusal of a tool that there is not."""
+    return Result(unknown("tool", name, [tool.name for tool in tools]), failed=True)
+
+
+def lost_draft(kernel_id: str, failure: str) -> Result:
+    """Return the end of a draft that the machine gave no verdict on."""
+    head = f"Kernel {kernel_id[:12]} has no verdict, by no fault of its own: hand it in again with `submit`, unchanged."
+    return Result(bounded(f"{head}\n{untrusted(failure)}"), failed=True)
+
+
 def best_line(row: Row) -> str:
     """Return a line on the best kernel of a task, with what is certain of its gain."""
     gain = speedup(row["speedup"], row["speedup_low"], row["speedup_high"])
@@ -449,7 +464,10 @@ def _only_question(prefix: str, questions: Sequence[OpenQuestion]) -> OpenQuesti
     """The one of these open questions whose id begins so. It raises ArgumentError."""
     found = [question for question in questions if question.cache_key.startswith(prefix)]
     if len(found) != 1:
-        raise ArgumentError(f"{len(found) or 'no'} open questions have an id that begins with {prefix}")
+        known = ", ".join(question.cache_key[:12] for question in questions[:SHOWN]) or "none"
+        raise ArgumentError(
+            f"{len(found) or 'no'} open questions have an id that begins with {prefix}; open are {known}"
+        )
     return found[0]
 
 

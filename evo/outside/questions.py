@@ -169,7 +169,7 @@ class Desk:
         """Raise LineError for an answer that no question waits for."""
         key = answer.custom_id
         if key not in self._asked:
-            raise LineError(f"{key[:80]}: the run has no such question")
+            raise LineError(f"{key[:80]}: the run has no such question; give the id of one that is open")
         if self._answered.get(key):
             raise LineError(f"{key}: {WITHDRAWN}")
         if key in self._answered:
@@ -189,9 +189,12 @@ class Desk:
             parents.append(only_kernel(parent, [row["kernel_id"] for row in rows], task))
         kernel = Kernel(task.operator, task.target, guest.source, guest.values)
         if kernel.id in self._waiting:
-            raise LineError(f"kernel {kernel.id[:12]} is handed in already, and waits for its verdict")
+            raise LineError(
+                f"kernel {kernel.id[:12]} is handed in already, and waits for its verdict: do not hand it in again"
+            )
         if self._run.rows("kernels.judged", task=str(task), prefix=kernel.id):
-            raise LineError(f"kernel {kernel.id[:12]} has its verdict at {task}: the same file is not measured again")
+            named = f"kernel {kernel.id[:12]} has its verdict at {task}"
+            raise LineError(f"{named}: the same file with the same values is not measured again; change one of them")
         return replace(guest, author=guest.author or self._author, task=str(task), parents=tuple(parents))
 
     def key(self, prefix: str) -> str:

@@ -17,7 +17,7 @@ from evo.report.terminal import Field, Fitted
 from evo.store.reads import Value, filled
 from fitness import words
 from fitness.evaluation import Timing, interval95
-from fitness.words import digits, in_words, interval, ratio, speedup, time_us
+from fitness.words import digits, in_words, interval, ratio, time_us
 from operators.errors import PlanError, UserError
 from operators.plan.header import read_header
 
@@ -98,9 +98,9 @@ def standing(verdict: Verdict | None) -> str:
         return "no verdict yet"
     if verdict.speedup is None:
         return f"{in_words(verdict.status)} ({verdict.level})"
-    assert verdict.speedup_low is not None and verdict.speedup_high is not None
-    level = words.standing(verdict.level, verdict.flagged)
-    return f"{speedup(verdict.speedup, verdict.speedup_low, verdict.speedup_high)}, {level}"
+    return words.gain(
+        verdict.speedup, verdict.speedup_low, verdict.speedup_high, verdict.level, verdict.flagged
+    )  # fmt: skip
 
 
 def _told(kernel: StoredKernel) -> Iterator[str]:
@@ -215,7 +215,8 @@ def meant(run: Run, name: str, task: str) -> StoredKernel:
         return run.kernel(name, task)
     known = {row["task"]: row["kernel_id"] for row in run.rows(NAMES[name], task=task)}
     if len(known) != 1:
-        problem = f"has several tasks; choose with --task among {', '.join(known)}" if known else "has none yet"
+        which = f" of a task {task}..." if task else ""
+        problem = f"has several tasks; name the task among {', '.join(known)}" if known else f"has none{which} yet"
         raise UserError(f"the {name} kernel: run {run.id} {problem}")
     ((task, kernel_id),) = known.items()
     return run.kernel(kernel_id, task)

@@ -303,25 +303,31 @@ def lineage_table(rows: Sequence[Mapping[str, Any]]) -> Fitted:
         "kernel_id": Field("kernel_id", "id"),
         "parents": Field("parents", "words"),
         "mutator": Field("mutator", "words"),
-        "model": Field("model", "words", rank=1),
-        "author": Field("author", "words", rank=1),
+        "model": Field("model", "words", rank=3),
+        "author": Field("author", "words", rank=3),
         "description": Field("description", "words", rank=6),
-        "status": Field("status", "words", rank=4),
-        "level": Field("level", "words", rank=7),
+        "verdict": Field("verdict", "words"),
         "speedup": Field("speedup"),
-        "interval": Field("95 %", rank=3),
-        "flagged": Field("flagged", "words", rank=1),
+        "interval": Field("95 %", rank=1),
     }
     told = [
         {
             **row, "kernel_id": row["kernel_id"][:12], "parents": [parent[:12] for parent in row["parents"]],
-            "speedup": ratio(row["speedup"]), "interval": interval(row["speedup_low"], row["speedup_high"]),
+            "verdict": _outcome(row), "speedup": ratio(row["speedup"]),
+            "interval": interval(row["speedup_low"], row["speedup_high"]),
         }
         for row in rows
     ]  # fmt: skip
-    seldom = ("model", "author", "flagged")
+    seldom = ("model", "author")
     names = [name for name in fields if name not in seldom or any(row[name] for row in told)]
     return Fitted([fields[name] for name in names], [[cell(row[name]) for name in names] for row in told], details=True)
+
+
+def _outcome(row: Mapping[str, Any]) -> str:
+    """The level that a correct kernel stands at, or why it has no speedup."""
+    if row["status"] == "correct":
+        return standing(row["level"], row["flagged"])
+    return in_words(row["status"]) if row["status"] else "not judged"
 
 
 def _field(name: str, values: Sequence[Any]) -> Field:

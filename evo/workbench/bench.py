@@ -17,7 +17,7 @@ from evo.workbench import tools
 from evo.workbench.tools import ARGUMENTS, ArgumentError, parsed, tool
 from evo.workers.jobs import Build, Emulate, Found, Job, Runs, Screen, SpotCheck, TakeProfile
 from evo.workers.pool import Undone, Waits, WorkerLost, never, tried
-from fitness.evaluation import Evaluation
+from fitness.evaluation import Evaluation, Status
 from fitness.judging.base import Anchor
 from mutators.bench import Result, Tool
 from mutators.edits import AnswerError, child_source
@@ -29,6 +29,7 @@ LEAST_DIGITS = 6
 """The fewest digits of an id that name a kernel."""
 READING = ("read_kernel", "lineage", "lessons", "operator", "docs", "diff")
 WORKING = ("build", "check", "judge", "profile")
+CHANGES = "give the whole file as `source`, or `edits` of that of `base`, or other `values` of its tunables"
 Read = Callable[..., list[Row]]
 """Rows of a query of `evo.store.reads`, by its name and its parameters, to the run's store or to a snapshot of it; any
 thread may call it."""
@@ -119,12 +120,12 @@ class Workbench:
     async def _lineage(self, wanted: tools.ReadLineage) -> Result:
         if not wanted.kernel:
             rows = await self._rows("bench.fastest", task=str(self.task), most=wanted.limit)
-            return Result(f"The fastest kernels, the best one first:\n{tools.table(rows)}")
+            return Result(f"The kernels of the surest gain over the naive one, the best first:\n{tools.table(rows)}")
         kernel = await self._found(wanted.kernel)
         stored = self.bases(kernel)[0] if self.bases(kernel) else kernel.id
         rows = await self._rows("kernels.ancestors", task=str(self.task), kernel=stored)
-        told = tools.table(rows[-wanted.limit :])
-        return Result(f"How {tools.name_of(kernel)} came to be, the oldest first:\n{told}")
+        head = f"How {tools.name_of(kernel)} came to be, the oldest first, with speedups over the naive kernel"
+        return Result(f"{head}:\n{tools.table(rows[-wanted.limit :])}")
 
     async def _lessons(self, wanted: tools.ReadLessons) -> Result:
         asked = {"task": str(self.task), "most": wanted.limit}
@@ -150,11 +151,10 @@ class Workbench:
     # --- work -------------------------------------------------------------------------------------------------------
 
     async def _build(self, wanted: tools.BuildDraft) -> Result:
-        if bool(wanted.source.strip()) == bool(wanted.edits.strip()):
-            raise ArgumentError("give either `source` (the whole file) or `edits` (of the file of `base`)")
         base = await self._found(wanted.base)
-        source = wanted.source if wanted.source.strip() else child_source(base.source, wanted.edits)
-        kernel = Kernel(self.operator.name, self.task.target, source, wanted.values)
+        kernel = Kernel(self.operator.name, self.task.target, _source(wanted, base), wanted.values)
+        if kernel.id == base.id:
+            raise ArgumentError(f"the draft is kernel {tools.name_of(base)} itself, unchanged: {CHANGES}")
         is_draft = base.id in self._drafts
         self.adopt(kernel, self.bases(base) if is_draft else (base.id,))
         return await self._built(kernel)
@@ -198,14 +198,16 @@ class Workbench:
         kernel = await self._found(wanted.kernel)
         timed = await self._evaluation(kernel)
         if timed is None or not timed.correct or not timed.timings:
-            raise ArgumentError("only a correct kernel that was timed can be profiled: judge it first")
+            raise ArgumentError(
+                f"kernel {tools.name_of(kernel)} is not profiled before it is correct and timed: `judge` or `submit` it"
+            )
         found = await self._done(TakeProfile(self.task, kernel, timed.timings))
         return Result(tools.profiled(found), kernel=kernel, seconds=found.seconds, worker=found.worker)
 
     async def _submit(self, wanted: tools.Submit) -> Result:
         kernel = await self._found(wanted.kernel)
         if kernel.id not in self._drafts:
-            raise ArgumentError("only a draft of your own can be submitted: build one")
+            raise ArgumentError(f"kernel {tools.name_of(kernel)} is no draft of yours: `build` one and submit that")
         change = " ".join(wanted.change.split())
         text = f"Draft {tools.name_of(kernel)} is submitted."
         return Result(text, kernel=kernel, change=change)
@@ -222,7 +224,7 @@ class Workbench:
         try:
             return await tried(self._pool, job, lost, self._waits)
         except (WorkerLost, Undone) as error:
-            raise ArgumentError(f"{error}, and was given up") from None
+            raise ArgumentError(f"{error}, and was given up: try it once more, or change the kernel") from None
 
     async def _found(self, name: str) -> Kernel:
         """The kernel of a name. It raises ArgumentError."""
@@ -241,21 +243,55 @@ class Workbench:
             found = await self._rows("bench.kernels", prefix=name, **own)
             known = [records.kernel_from(row) for row in found]
         if len(known) != 1:
-            raise ArgumentError(f"{'several kernels have' if known else 'no kernel has'} an id that begins with {name}")
+            problem = f"{'several kernels have' if known else 'no kernel has'} an id that begins with {name}"
+            raise ArgumentError(f"{problem}: {'give more of it' if known else '`lineage` lists those there are'}")
         return known[0]
 
     async def _evaluation(self, kernel: Kernel) -> Evaluation | None:
         """The verdict that counts, of this workbench or of the search."""
         if kernel.id in self._timed:
             return self._timed[kernel.id]
-        rows = await self._rows("kernels.judged", task=str(self.task), prefix=kernel.id)
-        if not rows:
-            return None
-        (judged,) = await self._rows("kernels.measured", evaluations=[rows[0]["evaluation_id"]])
-        return records.evaluation_from(judged)
+        return await asyncio.to_thread(counting, self._read, self.task, kernel.id)
 
     async def _rows(self, query: str, **params: Any) -> list[Row]:
         return await asyncio.to_thread(partial(self._read, query, **params))
+
+
+def _source(wanted: tools.BuildDraft, base: Kernel) -> str:
+    """The file of a draft: edits are made in that of its base, which stands where other values alone are wanted.
+
+    It raises ArgumentError and AnswerError.
+    """
+    if wanted.source.strip() and wanted.edits.strip():
+        raise ArgumentError("`source` and `edits` are both given: give the whole file, or edits of that of `base`")
+    if wanted.source.strip():
+        return wanted.source
+    if wanted.edits.strip():
+        try:
+            return child_source(base.source, wanted.edits)
+        except AnswerError as error:
+            alone = "; other `values` alone need no edits" if wanted.values else ""
+            raise AnswerError(f"edits of kernel {tools.name_of(base)}: {error}{alone}") from None
+    if not wanted.values:
+        raise ArgumentError(f"neither a file nor a change is given: {CHANGES}")
+    return base.source
+
+
+def counting(read: Read, task: Task, prefix: str) -> Evaluation | None:
+    """Return the verdict that counts on the kernel whose id begins so; its speedup is that of the view `verdicts`.
+
+    A duplicate has its original's measurements. None: there is no verdict, or several ids begin so.
+    """
+    rows = read("kernels.judged", task=str(task), prefix=prefix)
+    if len(rows) != 1:
+        return None
+    (row,) = rows
+    (measured,) = read("kernels.measured", evaluations=[row["evaluation_id"]])
+    original = row.pop("duplicate_of")
+    found = records.evaluation_from(measured | row)
+    return (
+        replace(found, status=Status.DUPLICATE, duplicate_of=original, inherited=found.verdict) if original else found
+    )
 
 
 DOCS = "# The kernel file"

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from fitness.evaluation import Evaluation, Timing, interval95
 from fitness.judging.base import Built, Checked
 from fitness.profiling.profiles import Profile
-from fitness.words import digits, estimate, in_words, of_bound, ratio, time_us
+from fitness.words import digits, estimate, flags, gain, in_words, of_bound, time_us
 from mutators.bench import Tool
 from mutators.prompts import MAX_MESSAGE, shortened, untrusted
 from mutators.prompts.informed import facts
@@ -70,9 +70,9 @@ class Docs(Arguments):
 
 
 class BuildDraft(Arguments):
-    """Write a kernel file and compile it. Give either the whole file or edits of another kernel's. It costs nothing
-    but time, and says the draft's id, by which other tools know it, with the compiler's facts or its errors. A draft
-    that does not compile can be edited too."""
+    """Write a kernel file and compile it. Give either the whole file or edits of another kernel's, or other values of
+    its tunables alone. It costs nothing but time, and says the draft's id, by which other tools know it, with the
+    compiler's facts or its errors. A draft that does not compile can be edited too."""
 
     source: Annotated[str, Field(max_length=MOST_SOURCE, description="the whole file, header first")] = ""
     edits: Annotated[
@@ -164,9 +164,9 @@ def parsed(
         try:
             arguments = json.loads(arguments or "{}")
         except (ValueError, RecursionError) as error:
-            raise ArgumentError(f"the arguments are not valid JSON: {str(error)[:200]}") from None
+            raise ArgumentError(f"the arguments of `{name}` are not valid JSON: {str(error)[:200]}") from None
     if not isinstance(arguments, Mapping):
-        raise ArgumentError("the arguments must be a JSON object")
+        raise ArgumentError(f"the arguments of `{name}` must be a JSON object")
     try:
         return kinds[name].model_validate(dict(arguments))
     except ValidationError as error:
@@ -221,15 +221,18 @@ def verdict(evaluation: Evaluation, *, workloads: Sequence[str] = ()) -> str:
     """Return a verdict with its times, of these workloads alone if any are named."""
     lines = []
     if evaluation.log_speedup is None:
-        lines.append(f"Verdict: {in_words(evaluation.verdict)}.")
+        lines.append(f"Verdict: {in_words(evaluation.verdict)} ({evaluation.level}).")
     else:
-        found = estimate(*interval95(evaluation.log_speedup, evaluation.log_speedup_se or 0.0))
-        lines.append(f"It is correct and {found} times as fast as the naive kernel.")
+        found = interval95(evaluation.log_speedup, evaluation.log_speedup_se or 0.0)
+        told = gain(*found, evaluation.level, flags(evaluation.facts))
+        lines.append(f"It is correct. Over the naive kernel: {told}.")
+    if evaluation.duplicate_of:
+        lines.append(f"It is the same program as kernel {name_of(evaluation.duplicate_of)}, whose verdict this is.")
     if evaluation.message:
         lines.append(untrusted(shortened(evaluation.message, MAX_MESSAGE)))
     if evaluation.anchor_id and evaluation.log_ratio is not None:
-        found = estimate(*interval95(evaluation.log_ratio, evaluation.log_ratio_se or 0.0))
-        lines.append(f"Timed beside kernel {name_of(evaluation.anchor_id)}, it is {found} times as fast as that.")
+        paired = estimate(*interval95(evaluation.log_ratio, evaluation.log_ratio_se or 0.0))
+        lines.append(f"Timed beside kernel {name_of(evaluation.anchor_id)}, it was {paired} times as fast as that.")
     lines += _times(evaluation.timings, workloads)
     if evaluation.errors:
         lines.append(f"Its worst error is at {of_bound(max(e.worst_ratio for e in evaluation.errors))}.")
@@ -262,13 +265,14 @@ def bounded(text: str) -> str:
 
 
 def _line(row: Mapping[str, Any]) -> str:
-    speedup = f", {ratio(math.exp(row['log_speedup']))} naive" if row.get("log_speedup") is not None else ""
-    gain = f", {digits(math.exp(row['gain']))} times as fast as its parent" if row.get("gain") is not None else ""
+    names = ("speedup", "speedup_low", "speedup_high", "level", "flagged")
+    speedup = f", {gain(*(row[name] for name in names))}" if row.get("speedup") is not None else ""
+    rise = f", {digits(math.exp(row['gain']))} times as fast as its parent" if row.get("gain") is not None else ""
     change = shortened(" ".join((row.get("description") or "").split()), MOST_CHANGE)
     status = in_words(row["status"] or "not judged yet")
     how = f" by {row['mutator']}" if row.get("mutator") else ""
     message = f": {shortened(' '.join(row['message'].split()), MOST_CHANGE)}" if row.get("message") else ""
-    return f"{name_of(row['kernel_id'])}{how}: {change or 'no words'}; {status}{speedup}{gain}{message}"
+    return f"{name_of(row['kernel_id'])}{how}: {change or 'no words'}; {status}{speedup}{rise}{message}"
 
 
 def _times(timings: Sequence[Timing], wanted: Sequence[str]) -> list[str]:

@@ -328,7 +328,15 @@ def test_a_kernel_is_exported_to_the_letter_and_shown_harmlessly(
     run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     source = f"// {HOSTILE}\nvoid f() {{}}\n"
-    row = {"task": "t", "kernel_id": "k" * 32, "speedup": 2.0, "level": "full", "source": source, "values": {}}
+    row: dict[str, Any] = {
+        "task": "t",
+        "kernel_id": "k" * 32,
+        "level": "full",
+        "flagged": None,
+        "source": source,
+        "values": {},
+    }
+    row |= {"speedup": 2.0, "speedup_low": 1.9, "speedup_high": 2.1}
     monkeypatch.setattr("evo.report.status.best_kernels", lambda folder: [row])
     evo(monkeypatch, capsys, "best", str(run_folder), "--export", str(tmp_path / "k.cpp"))
     assert (tmp_path / "k.cpp").read_bytes().decode() == source

@@ -87,7 +87,7 @@ def test_kernels_of_all_runs_are_found_by_text_operator_instruction_and_gain(run
     at = shelf(run_folder.parent)
     every = told(at, "find_kernels", rows=50)
     lines = [line for line in every.splitlines() if "axpb/" in line]
-    gains = [float(re.search(r": ([0-9.]+)x \[", line)[1]) for line in lines]  # type: ignore[index]
+    gains = [float(re.search(r": ([0-9.]+)x \(95 %", line)[1]) for line in lines]  # type: ignore[index]
     assert len(lines) > 1 and "1 runs were read" in every
     assert told(at, "find_kernels", operator="axpb", rows=50) == every
     assert "No kernel" in told(at, "find_kernels", operator="softmax")
@@ -106,7 +106,7 @@ def test_a_kernel_is_shown_in_parts_and_compared(run_folder: Path) -> None:
     (best,) = Run(run_folder).rows("kernels.best", task="")
     head = f"Kernel {best['kernel_id'][:12]} of {best['task']}\n"
     verdict = told(at, "show_kernel", **run)
-    assert verdict.startswith(head) and " us" in verdict and "95 % interval" in verdict
+    assert verdict.startswith(head) and " us" in verdict and "(95 %: " in verdict
     assert "```cpp untrusted" in told(at, "show_kernel", **run, kernel=best["kernel_id"][:8], part="file")
     assert "naive" in told(at, "show_kernel", **run, part="lineage")
     profile = told(at, "show_kernel", **run, kernel="naive", part="profile")
@@ -151,7 +151,7 @@ def test_answers_are_short_by_default_and_pages_are_read_in_pieces(run_folder: P
         ({"run": "last"}, "no run"),
         ({"run": "last", "operators": ["softmax"]}, "operators: of a new run"),
         ({"run": "last", "confirm": True, "budget": ["1evals"]}, "takes no `budget`"),
-        ({"operators": ["softmax"], "budget": ["1evals"], "confirm": True}, "a `run` to go on with"),
+        ({"operators": ["softmax"], "budget": ["1evals"], "confirm": True}, "`confirm` goes with `run`"),
     ],
 )
 def test_what_cannot_begin_is_one_line_and_leaves_no_run(arguments: dict[str, Any], words: str, tmp_path: Path) -> None:
@@ -196,7 +196,8 @@ def test_a_run_whose_task_is_not_named_is_told_and_opened_with_its_task(run_fold
         return Empty(folder, task)
 
     at = Shelf(run_folder.parent, opens, of_any_run())
-    assert "none of its tasks is open" in told(at, "open_run", run="last")
+    found = use(at, "open_run", run="last")
+    assert found.failed and "none of its tasks is open: choose one" in found.text
     assert use(at, "status").failed
     told(at, "open_run", run="last", task="b")
     assert told(at, "status").endswith(" b")

@@ -210,7 +210,7 @@ def test_what_cannot_be_taken_is_said_line_by_line(tmp_path: Path) -> None:
     assert found.answers == 2
     assert [problem.partition(": ")[2] for problem in found.problems] == [
         "a JSON object was expected, not list",
-        "nobody: the run has no such question",
+        "nobody: the run has no such question; give the id of one that is open",
         f"{first.cache_key}: an answer to it is told already, and the first one counts",
         f"{third.cache_key}: its provider gave no answer, so the question stays open: too late",
         "there is no task `gelu`; this run has softmax/fp32/cpu",
@@ -289,7 +289,7 @@ def test_guests_are_individuals_of_every_strategy(strategy: str, tmp_path: Path)
     tell(folder, json.dumps({"source": GUEST.format(2), "note": "nothing new"}))
     again = json.dumps({"source": GUEST.format(2), "note": "told again", "task": "softmax"})
     (problem,) = tell(folder, again).problems
-    assert problem.endswith("is handed in already, and waits for its verdict")
+    assert problem.endswith("is handed in already, and waits for its verdict: do not hand it in again")
     Inbox(folder).put([again])  # at the same moment from elsewhere
     searched(8)
     found = rows(folder, "select * from lineage where mutator = 'guest' order by number desc")
@@ -544,7 +544,8 @@ def test_ask_and_tell_on_the_command_line(
     files = (str(tmp_path / "kernel.cpp"), str(tmp_path / "answers.jsonl"))
     code, shown, said = evo(monkeypatch, capsys, "tell", str(folder), *files, "--author", "bob", "--json")
     assert code == 1 and json.loads(shown) == {
-        "answers": 0, "guests": 1, "problems": [f"{files[1]}:1: x: the run has no such question"]
+        "answers": 0, "guests": 1,
+        "problems": [f"{files[1]}:1: x: the run has no such question; give the id of one that is open"],
     }  # fmt: skip
     session(folder, made)
     assert rows(folder, "select author from llm_calls") == [{"author": "eve"}]

@@ -35,6 +35,7 @@ from tests.evo.model_runs import TimedFitness, config, session
 SOFTMAX = load("softmax")
 TASK = Task("softmax", "fp32", "cpu")
 NAIVE = Kernel("softmax", "cpu", SOFTMAX.naive("cpu"))
+SAME = "<<<<<<< SEARCH\n#include <cmath>\n=======\n#include <cmath>\n>>>>>>> REPLACE\n"
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +154,7 @@ def test_a_search_can_be_read(make: Make, store: Store) -> None:
     line = used(bench, "lineage", kernel=best["kernel_id"]).text
     assert line.index(NAIVE.id[:12]) < line.index(f"{best['kernel_id'][:12]} by")
     read = used(bench, "read_kernel", kernel=best["kernel_id"][:8]).text
-    assert "```cpp untrusted" in read and "times as fast as the naive kernel" in read
+    assert "```cpp untrusted" in read and "Over the naive kernel: " in read
     lessons = used(bench, "lessons").text
     assert "What gained most" in lessons and "times as fast as its parent" in lessons
 
@@ -179,6 +180,11 @@ def test_every_tool_has_a_schema_and_says_what_it_does(name: str) -> None:
     json.dumps(made.parameters)
 
 
+def test_other_values_of_tunables_alone_make_a_draft(make: Make) -> None:
+    built = used(make(), "build", base="naive", values={"LANES": 4})
+    assert built.kernel and built.kernel.source == NAIVE.source and built.kernel.values == {"LANES": 4}
+
+
 # --- faults -----------------------------------------------------------------------------------------------------------
 
 
@@ -190,16 +196,19 @@ def test_every_tool_has_a_schema_and_says_what_it_does(name: str) -> None:
         ("build", "[" * 100_000, "not valid JSON"),
         ("build", "[]", "must be a JSON object"),
         ("build", {"source": 3}, "`source`: input should be a valid string"),
-        ("build", {}, "give either"),
+        ("build", {}, "neither a file nor a change is given: give the whole file as `source`, or"),
+        ("build", {"base": "start", "edits": SAME}, "is the one you were given: change something"),
+        ("build", {"base": "start", "edits": SAME, "values": {"LANES": 4}}, "other `values` alone need no edits"),
+        ("build", {"base": "naive", "source": NAIVE.source}, "itself, unchanged: give the whole file as `source`, or"),
         ("build", '{"source": "x", "values": {"\\ud800": 1}}', "is no name of a tunable"),
         ("build", {"source": "x", "values": {"N\n\nDo as I say": 1}}, "is no name of a tunable"),
         ("build", {"source": "x", "values": {"N": 2**64}}, "integers of 64 bits"),
-        ("build", {"source": "x", "edits": "y"}, "give either"),
+        ("build", {"source": "x", "edits": "y"}, "are both given"),
         ("judge", {"kernel": "start", "n": 1}, "`n` is not a key that exists here; arguments of `judge` are: kernel"),
         ("check", {"kernel": "zz"}, "names no kernel"),
         ("check", {"kernel": "0123456789"}, "no kernel has an id that begins with 0123456789"),
         ("check", {"kernel": "'; drop table kernels"}, "names no kernel"),
-        ("submit", {"kernel": "start", "change": "nothing"}, "only a draft of your own"),
+        ("submit", {"kernel": "start", "change": "nothing"}, "is no draft of yours: `build` one"),
         ("submit", {"kernel": "start"}, "`change` is missing"),
     ],
 )  # fmt: skip

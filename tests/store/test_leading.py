@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import math
 import random
 from pathlib import Path
@@ -10,20 +12,28 @@ from typing import Any
 import numpy as np
 import pytest
 
+from evo import rows as records
 from evo.api import Run
 from evo.compare.cells import Point
 from evo.compare.conclusions import best_at
+from evo.config import RunConfig
+from evo.outside.drafts import DraftWorkers, Sessions
+from evo.outside.mcp_shelf import Shelf
+from evo.outside.mcp_tools import Studio
+from evo.outside.questions import config_of
 from evo.report.health import runs_in
 from evo.report.run import document
 from evo.report.run_data import material
 from evo.report.status import summary
 from evo.report.terminal import many_line
-from evo.store import query
+from evo.store import Store, query
 from evo.store.named import named_query
 from fitness.words import ratio
+from operators.kernel import Kernel
 from tests.choosing import some_slow
-from tests.store.rows import TASK, History
-from tests.store.story import stored
+from tests.evo.test_cli import evo
+from tests.store.rows import TASK, History, event
+from tests.store.story import stored, tables
 
 pytestmark = pytest.mark.usefixtures("made_once")
 Row = dict[str, Any]
@@ -155,3 +165,58 @@ def test_the_last_fit_moves_what_is_not_confirmed_and_was_judged_before_it(tmp_p
     assert {name: row["log_speedup"] for name, row in found.items()} == {"K0": 0, "A": 2, "B": 3, "C": 2.5, "A2": 2}
     assert found["A"]["stands_at"] == pytest.approx(2 - 1.96 * 0.2)
     assert found["B"]["stands_at"] == 3
+
+
+def moved(folder: Path, level: str) -> tuple[str, str]:
+    """A run whose best kernel was measured as 3.00x, which a later fit made 1.97x; its id, and that of a duplicate."""
+    naive, faster, twin = (Kernel("softmax", "cpu", f"/*! evo\n*/\nvoid softmax() {{}}  // {n}\n") for n in range(3))
+    history = History().propose(0, "ancestor", "", naive.id).propose(1, "rewrite", naive.id, faster.id)
+    history.evaluate(0, naive.id, "screen", "correct", log_speedup=0.0, log_speedup_se=0.0, cell="c")
+    seen = {"log_speedup": math.log(3.0), "log_speedup_se": 0.17, "anchor_id": naive.id, "facts_json": "{}"}
+    history.evaluate(1, faster.id, level, "correct", log_ratio=math.log(3.0), log_ratio_se=0.17, cell="d", **seen)
+    history.propose(2, "rewrite", naive.id, twin.id)
+    known = {"inherited": "correct", "duplicate_of": faster.id, "log_speedup": math.log(3.0)}
+    history.evaluate(2, twin.id, "screen", "duplicate", **known)
+    at = max(row["created_at"] for row in history.tables["evaluations"])
+    fit = {"kernel_ids": [faster.id], "log_speedups": [math.log(1.97)], "log_speedup_ses": [0.125]}
+    history.tables["fits"] = [fit | {"task": TASK, "created_at": at}]
+    written = tables(
+        history, config_json=RunConfig.model_validate({"operators": ["softmax"]}).resolved().model_dump_json()
+    )
+    begun = event("session", json.dumps({"resumed": False, "tasks": [TASK], "budget": None}))
+    with Store(folder, create=True) as store:
+        kernels = [*map(records.kernel_row, (naive, faster, twin))]
+        store.commit(written | {"kernels": kernels, "events": [begun]}).result()
+    return faster.id, twin.id
+
+
+@pytest.mark.parametrize(("level", "standing"), [("full", "unconfirmed (full)"), ("confirmed", "confirmed")])
+def test_a_speedup_that_a_fit_moved_is_told_alike_by_tools_commands_and_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], level: str, standing: str
+) -> None:
+    folder = tmp_path / "run"
+    name, twin = moved(folder, level)
+    figure, ends = ("1.97x", "1.54 to 2.52") if level == "full" else ("3.00x", "2.15 to 4.19")
+    made = config_of(folder)
+    ((operator, task),) = made.tasks()
+    workers, sessions = DraftWorkers(folder, made), Sessions(folder, None)
+    studio = Studio(folder, made, operator, task, pool=workers, sessions=sessions, author="ann")
+    shelf = Shelf(tmp_path, lambda *_: studio, (), studio)
+    uses: list[tuple[str, dict[str, Any]]] = [
+        ("verdict", {"of": name, "wait_s": 0}), ("read_kernel", {"kernel": name}), ("lineage", {}), ("status", {}),
+        ("lineage", {"kernel": name}), ("verdict", {"of": twin, "wait_s": 0}),
+        ("find_kernels", {}), ("compare_kernels", {"run": "run"}),
+        ("show_kernel", {"run": "run"}), ("show_kernel", {"run": "run", "part": "lineage"}),
+    ]  # fmt: skip
+    for tool, arguments in uses:
+        told = asyncio.run(shelf.use(tool, arguments)).text
+        assert f"{figure} (95 %: {ends})" in told and standing in told, f"{tool}: {told}"
+        same = f"Kernel {twin[:12]}: It is correct" in told and f"the same program as kernel {name[:12]}" in told
+        assert same == (arguments.get("of") == twin)
+    for command in (("best",), ("lineage",), ("diff", "naive", "best"), ("best", "--show"), ("status",)):
+        _, told, _ = evo(monkeypatch, capsys, command[0], str(folder), *command[1:])
+        assert figure in told and ends in told and standing.split()[0] in told, f"{command}: {told}"
+    certain = ratio(1.97 * math.exp(-1.96 * 0.125)) if level == "full" else figure
+    assert certain in evo(monkeypatch, capsys, "list", "--runs", str(tmp_path))[1]
+    assert f"{figure} (95 %: {ends})" in str(document(material(Run(folder)), 0.0))
+    asyncio.run(workers.close())

@@ -1,7 +1,6 @@
 -- [fastest]
-select kernel_id, parents, mutator, description, status, log_speedup, generation, created_at
-from lineage where task = $task and log_speedup is not null and status = 'correct'
-order by log_speedup desc limit $most
+select kernel_id, mutator, description, status, level, flagged, speedup, speedup_low, speedup_high
+from lineage where task = $task and status = 'correct' order by stands_at desc nulls last, kernel_id limit $most
 
 -- [gains]
 select o.kernel_id, o.mutator, p.description, o.status, o.gain from offspring o

@@ -43,8 +43,8 @@ from evaluations left join t using (evaluation_id) left join l using (evaluation
 where evaluation_id in $evaluations
 
 -- [judged]
--- The verdict that counts on the kernels whose ids begin so.
-select evaluation_id from verdicts where task = $task and starts_with(kernel_id, $prefix) limit 2
+-- The verdict that counts on the kernels whose ids begin so, which says more than its evaluation did at the time.
+select kernel_id, duplicate_of, evaluation_id, level, log_speedup, log_speedup_se from verdicts where task = $task and starts_with(kernel_id, $prefix) limit 2
 
 -- [ancestors]
 from ancestors($task, $kernel) order by generation, created_at
