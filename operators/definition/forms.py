@@ -6,6 +6,7 @@ dims, bytes from the tensors.
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from collections import Counter
@@ -184,8 +185,15 @@ def tensors_bytes(tensors: object) -> str:
     listed = tensors if isinstance(tensors, list) else []
     counts = Counter(filter(None, map(_bytes, listed)))
     text = " + ".join(term for term, count in counts.items() for _ in range(count))
-    if len(text) > MAX_CHARACTERS:  # a network's layers have many tensors of few shapes
-        text = " + ".join(f"{count} * {term}" for term, count in counts.items())
+    if len(text) > MAX_CHARACTERS:  # a network's layers have many tensors, most of them of fixed shapes
+        factors: Counter[str] = Counter()
+        for term, count in counts.items():
+            numbers, names = [], []
+            for factor in term.split(" * "):
+                bare = factor.strip("()")
+                (numbers if bare.isdigit() else names).append(bare if bare.isdigit() else factor)
+            factors[" * ".join(names) or "1"] += count * math.prod(map(int, numbers))
+        text = " + ".join(f"{count} * {term}" for term, count in factors.items())
     return text or "0"
 
 
