@@ -572,7 +572,7 @@ def _softmax(run: RunningErrors, func: Any, y: Tensor, x: Tensor, dim: int, *_: 
 
 
 def _share(x: Tensor, more: Tensor, dim: int) -> Tensor:
-    """What softmax makes of a logit that is so much more where all others are so much less."""
+    """The softmax of each logit, were it `more` larger and all others as much smaller."""
     others = x - more
     largest, place = others.max(dim, True)
     each = torch.exp(others - largest)
