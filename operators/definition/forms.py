@@ -6,6 +6,7 @@ dims, bytes from the tensors.
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from collections import Counter
@@ -182,17 +183,29 @@ def _several(dims: Sequence[str]) -> Iterator[tuple[str, tuple[int, ...]]]:
 def tensors_bytes(tensors: object) -> str:
     """A formula for the bytes of all tensors, those that are changed in place counted twice; what is no tensor is 0."""
     listed = tensors if isinstance(tensors, list) else []
-    counts = Counter(filter(None, map(_bytes, listed)))
-    text = " + ".join(term for term, count in counts.items() for _ in range(count))
-    if len(text) > MAX_CHARACTERS:  # a network's layers have many tensors of few shapes
-        text = " + ".join(f"{count} * {term}" for term, count in counts.items())
+    counts = Counter(found for each in listed if (found := _bytes(each)))
+    terms = (" * ".join((size, *(f"({axis})" for axis in axes))) for size, axes in counts.elements())
+    text = " + ".join(terms)
+    if len(text) > MAX_CHARACTERS:  # a network's layers have many tensors, most of them of fixed shapes
+        sums: dict[str, Counter[str]] = {}
+        for (size, axes), count in counts.items():
+            numbers = [int(axis) for axis in axes if axis.isdigit()]
+            named = " * ".join(f"({axis})" for axis in axes if not axis.isdigit())
+            sums.setdefault(size, Counter())[named] += count * math.prod(numbers)
+        text = " + ".join(f"{size} * ({_sum(factors)})" for size, factors in sums.items())
     return text or "0"
 
 
-def _bytes(tensor: object) -> str:
+def _sum(factors: Mapping[str, int]) -> str:
+    return " + ".join(
+        name if name and count == 1 else f"{count} * {name}" if name else str(count) for name, count in factors.items()
+    )
+
+
+def _bytes(tensor: object) -> tuple[str, tuple[str, ...]] | None:
+    """The bytes of an element, twice where it is changed in place, and the axes."""
     if not isinstance(tensor, dict) or not isinstance(tensor.get("shape"), list):
-        return ""
+        return None
     dtype = str(tensor.get("dtype", "T"))
     size = str(DTYPES[dtype].size) if dtype in DTYPES else f"sizeof_{'ACC' if dtype == 'ACC' else 'T'}"
-    twice = "2 * " if tensor.get("role") == "inout" else ""
-    return twice + " * ".join([size, *(f"({axis})" for axis in tensor["shape"])])
+    return ("2 * " if tensor.get("role") == "inout" else "") + size, tuple(map(str, tensor["shape"]))

@@ -171,8 +171,10 @@ def checked(raw: object, where: str = "graph") -> Graph:
 
 def _check(graph: Graph) -> None:
     """Raise ValueError where the parts do not fit each other."""
-    if len(graph.nodes) > MAX_NODES or sum(len(c.values) for c in graph.constants) > MAX_CONSTANT:
-        raise ValueError(f"at most {MAX_NODES} nodes, and {MAX_CONSTANT} numbers in constants, are allowed")
+    if (count := len(graph.nodes)) > MAX_NODES:
+        raise ValueError(f"{count:,} nodes, as loops over time steps make, are more than {MAX_NODES:,}")
+    if (count := sum(len(constant.values) for constant in graph.constants)) > MAX_CONSTANT:
+        raise ValueError(f"{count:,} numbers in constants are more than {MAX_CONSTANT:,}; write them as inputs")
     counts: dict[str, int] = {}
     for name in (*graph.dims, *(result.name for result in graph.outputs)):
         check_name(name)

@@ -5,14 +5,15 @@
 
 Every ATen operator that `reference` calls is executed, and with each number goes a bound of its error, in roundoffs of
 the accumulator: what the errors of its arguments come to, and its own (Higham, "Accuracy and Stability of Numerical
-Algorithms", section 3.3). Smooth functions are evaluated at both ends of their arguments' errors. A sum of n terms is
-off by as many roundoffs of their magnitudes as the bound grants one of n `terms`; the longest is the unit, so `terms`
-in operator.toml is to be the length of the longest sum. In tasks of 16 bits the result of every operator is stored in
-16 bits, as vendors' libraries do.
+Algorithms", section 3.3). Errors need not be small: functions are evaluated at the ends of what their arguments may be.
+A sum of n terms is off by as many roundoffs of their magnitudes as the bound grants one of n `terms`; the longest is
+the unit, so `terms` in operator.toml is to be the length of the longest sum. In tasks of 16 bits the result of every
+operator, its statistics and constants are stored in 16 bits, as vendors' libraries do.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -68,6 +69,13 @@ MOVES = frozenset((
     "amin", "scatter_add", "unfold", "diagonal_copy", "max_unpool2d",
 ))  # fmt: skip
 """Operators that do to errors what they do to numbers, but for numbers that they bring themselves."""
+POLES: Mapping[str, int] = {
+    "div": 1, "reciprocal": 0, "floor_divide": 1, "addcdiv": 2, "rsqrt": 0, "log": 0, "log2": 0, "log10": 0, "xlogy": 1,
+    "pow": 0,
+}  # fmt: skip
+"""The argument of a function that is infinite where that is 0: close to it the result is any number."""
+LITERALS = frozenset(("lift_fresh", "full", "full_like", "new_full", "scalar_tensor", "arange"))
+"""Operators whose results are numbers of the program."""
 CONSTANTS = frozenset((
     "full", "full_like", "zeros", "zeros_like", "ones", "ones_like", "empty", "empty_like", "arange",
     "scalar_tensor", "new_zeros", "new_full", "new_ones", "new_empty", "eye", "empty_strided", "new_empty_strided",
@@ -102,12 +110,15 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         element = dtype if isinstance(dtype, DType) else DTYPES[dtype]
         self.roundoff = DTYPES[ACCUMULATOR[element.name]].unit_roundoff
+        self.granted = 2 * self.roundoff
+        """Error that the bound grants a result for S = 1."""
         self.least = NORMAL_MIN[ACCUMULATOR[element.name]]
         """A smaller result may be flushed to zero, or come of what was."""
         ratio = element.unit_roundoff / self.roundoff
         self.stored = ratio / 2 if ratio > 1 else 0.0
         """Error of storing a result, relative to it, in roundoffs over two."""
-        self.most = torch.finfo(TORCH_DTYPES[element.name]).max
+        self.element = TORCH_DTYPES[element.name]
+        self.most = torch.finfo(self.element).max
         self.most_sum = torch.finfo(TORCH_DTYPES[ACCUMULATOR[element.name]]).max
         """A larger result, or sum on the way to one, is infinite: what is made of it may be any number."""
         self.longest = 1
@@ -165,7 +176,10 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if out is not None:
             return out
         out = func(*args, **kwargs)
-        if func.is_view:
+        if name in LITERALS and out.is_floating_point():
+            off = (out.double() - out.to(self.element).double()).abs() / self.granted
+            self.keep(out, torch.where(off.isfinite(), off, 0.0) if off.any() else None)
+        elif func.is_view:
             self._viewed(func, args, kwargs, out)
         elif name not in CONSTANTS:
             self._follow(func, name, args, kwargs, out)
@@ -259,34 +273,44 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*moved, **{k: errors(v, k) for k, v in kwargs.items() if k != "dtype"})  # type: ignore[no-any-return]
 
     def _smooth(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], y: Tensor) -> Tensor | None:
-        """The errors that follow from those of the arguments, by evaluation at their ends, and the function's own."""
-        error: Tensor | None = None
-        base = y.double()
-        conditions = [x for x in args if isinstance(x, Tensor) and x.dtype == torch.bool]
-        for number, x in enumerate(args):
-            own = self.of(x)
-            if own is None:
-                continue
-            changed: Any
-            if x.dtype == torch.bool:
-                ends = [torch.where(own > 0, ~x, x)]
-            else:
-                width = (own * self.roundoff).to(x.dtype if x.is_floating_point() else torch.float64)
-                ends = [x + width, x - width]
-            for turn, changed in enumerate(ends):
-                there = func(*args[:number], changed.to(x.dtype), *args[number + 1 :], **kwargs).double()
-                off = torch.nan_to_num((there - base).abs() / self.roundoff, nan=0.0, posinf=LARGEST)
-                ends[turn] = off
-            largest = ends[0] if len(ends) == 1 else torch.maximum(ends[0], ends[1])
-            error = largest if error is None else error + largest
-        if name == "mul" and error is not None and all(self.of(x) is not None for x in args):
-            error = error + 2 * self.roundoff * self.sized(args[0]) * self.sized(args[1])  # each may be all error
-        del conditions
+        """The errors that follow from those of the arguments, and the function's own."""
+        error = self._at_ends(func, name, args, kwargs, y.double())
         if name in EXACT or not y.is_floating_point():
             return error
         values = [x.double() if isinstance(x, Tensor) else x for x in args]
-        local = LOCAL[name](base, *values) if name in LOCAL else 2 * base.abs()
+        local = LOCAL[name](y.double(), *values) if name in LOCAL else 2 * y.double().abs()
         return local if error is None else error + local
+
+    def _at_ends(
+        self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], y: Tensor
+    ) -> Tensor | None:
+        """The largest change of a result where each argument is the least or the largest that it may be."""
+        ends = [self._ends(x) for x in args]
+        if all(len(each) == 1 for each in ends):
+            return None
+        if name in ("sin", "cos"):  # they may be equal at both ends
+            return self.sized(args[0]).clamp(max=2 / self.granted)
+        error = torch.zeros(y.shape, dtype=torch.float64, device=y.device)
+        for chosen in itertools.product(*ends):
+            there = func(*chosen, **kwargs).double()
+            off = torch.where(there.isnan(), y.abs(), (there - y).abs())  # nan: beyond the end of a root's domain
+            off = torch.where(there == y, 0.0, off) / self.granted
+            error = torch.maximum(error, torch.nan_to_num(off, nan=0.0, posinf=LARGEST))
+        if name in POLES and (name != "pow" or (not isinstance(args[1], Tensor) and args[1] < 0)):
+            under, own = args[POLES[name]], self.of(args[POLES[name]])
+            if own is not None:
+                error = torch.where((own > 0) & (self.granted * own >= under.double().abs()), LARGEST, error)
+        return error
+
+    def _ends(self, x: Any) -> list[Any]:
+        """The least and the largest that an argument may be; itself where it has no errors."""
+        own = self.of(x)
+        if own is None:
+            return [x]
+        if x.dtype == torch.bool:
+            return [x, torch.where(own > 0, ~x, x)]
+        width = (own * self.granted).to(x.dtype if x.is_floating_point() else torch.float64)
+        return [(x + width).to(x.dtype), (x - width).to(x.dtype)]
 
     # --- rules ---
 
@@ -307,6 +331,8 @@ def _bilinear(run: RunningErrors, func: Callable[..., Tensor], a: Tensor, b: Ten
     for left, right in ((run.of(a), b.double().abs()), (a.double().abs(), run.of(b))):
         if left is not None and right is not None:
             total = total + func(left, right, *rest)
+    if (left := run.of(a)) is not None and (right := run.of(b)) is not None:
+        total = total + run.granted * func(left, right, *rest)
     return total
 
 
@@ -359,17 +385,19 @@ def _cumsum(run: RunningErrors, func: Any, y: Tensor, x: Tensor, dim: int, **_: 
     return torch.cumsum(run.sums(count) * x.double().abs() + run.sized(x), dim)
 
 
-def _relative(run: RunningErrors, x: Tensor) -> Tensor:
-    return torch.nan_to_num(run.sized(x) / x.double().abs(), nan=0.0, posinf=LARGEST)
+def _grown(run: RunningErrors, x: Tensor, func: Callable[[Tensor], Tensor]) -> Tensor:
+    """The errors of a function that grows with the size of each element, as these make them."""
+    size = x.double().abs()
+    return (func(size + run.granted * run.sized(x)) - func(size)) / run.granted
 
 
-def _prod(run: RunningErrors, func: Any, y: Tensor, x: Tensor, dim: Any = None, keep: bool = False, **_: Any) -> Tensor:
-    along = _axes(x, dim)
-    return y.abs() * (_relative(run, x).sum(along, keep) + run.sums(_length(x, along)))
+def _prod(run: RunningErrors, func: Any, y: Tensor, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    count = x.numel() // max(y.numel(), 1)
+    return _grown(run, x, lambda size: func(size, *args, **kwargs)) + run.sums(count) * y.double().abs()
 
 
 def _cumprod(run: RunningErrors, func: Any, y: Tensor, x: Tensor, dim: int, **_: Any) -> Tensor:
-    return y.abs() * (torch.cumsum(_relative(run, x), dim) + run.sums(x.shape[dim]))
+    return _grown(run, x, lambda size: size.cumprod(dim)) + run.sums(x.shape[dim]) * y.double().abs()
 
 
 def _extreme(run: RunningErrors, func: Any, out: Any, x: Tensor, dim: Any = None, keep: bool = False) -> Any:
@@ -380,7 +408,7 @@ def _extreme(run: RunningErrors, func: Any, out: Any, x: Tensor, dim: Any = None
         return found.amax()
     largest = found.amax(dim, keep)
     best = out[0] if keep or not x.dim() else out[0].unsqueeze(dim)
-    near = ((x - best).abs() <= 2 * run.roundoff * found.amax(dim, True)).sum(dim, keep) > 1
+    near = ((x - best).abs() <= 2 * run.granted * found.amax(dim, True)).sum(dim, keep) > 1
     return largest, torch.where(near, x.shape[dim] / run.roundoff, 0.0)
 
 
@@ -391,7 +419,7 @@ def _arg(run: RunningErrors, func: Any, y: Tensor, x: Tensor, dim: Any = None, k
     flat, errors = (x.flatten(), found.flatten()) if dim is None else (x, found)
     axis = 0 if dim is None else dim
     best = flat.amax(axis, True) if "max" in func._schema.name else flat.amin(axis, True)
-    near = ((flat - best).abs() <= 2 * run.roundoff * errors.amax(axis, True)).sum(axis, keep and dim is not None) > 1
+    near = ((flat - best).abs() <= 2 * run.granted * errors.amax(axis, True)).sum(axis, keep and dim is not None) > 1
     return torch.where(near, flat.shape[axis] / run.roundoff, 0.0).reshape(y.shape)
 
 
@@ -424,25 +452,33 @@ class _Moments:
     """Deviations from the mean along some axes and the root of their square's mean, with their errors."""
 
     def __init__(self, run: RunningErrors, x: Tensor, along: list[int]) -> None:
-        x64, self.count = x.double(), _length(x, along)
+        self.run, x64, self.count = run, x.double(), _length(x, along)
         grown, own = run.sums(self.count), run.sized(x)
         self.mean = x64.mean(along, True)
         self.mean_error = own.mean(along, True) + grown * x64.abs().mean(along, True)
         self.deviation = x64 - self.mean
         self.error = own + self.mean_error + self.deviation.abs() / 2
         self.variance = self.deviation.square().mean(along, True)
-        self.variance_error = (2 * self.deviation.abs() * own).mean(along, True) + (grown + 1) * self.variance
-        self.variance_error += run.roundoff * self.mean_error.square()
+        changed = own * (2 * self.deviation.abs() + run.granted * own)
+        self.variance_error = changed.mean(along, True) + (grown + 1) * self.variance
+        self.variance_error += run.granted * self.mean_error.square()
         over = self.variance * self.count > run.most_sum
         self.variance_error = torch.where(over & self.variance.isfinite(), LARGEST, self.variance_error)
 
-    def standardized(self, eps: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Deviations over their root, and that, each with its errors."""
+    def standardized(self, eps: float, stored: float = 0.0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Deviations over their root, and that, each with its errors; mean, variance and root may be stored."""
         root = (self.variance + eps).rsqrt()
-        relative = self.variance_error / (2 * (self.variance + eps)) + ROOT_ULPS + 1
-        return (
-            self.deviation * root, root * self.error + self.deviation.abs() * root * relative, root, root * relative
-        )  # fmt: skip
+        relative = _root_error(self.run, self.variance, self.variance_error, eps) + 1 + 1.5 * stored
+        error = self.error + stored * self.mean.abs()
+        error = root * error * (1 + self.run.granted * relative) + self.deviation.abs() * root * relative
+        return self.deviation * root, error, root, root * relative
+
+
+def _root_error(run: RunningErrors, variance: Tensor, error: Tensor, eps: float) -> Tensor:
+    """Relative error of 1 / sqrt(variance + eps); what is computed of a variance is not negative."""
+    least = (variance - run.granted * error).clamp(min=0) + eps
+    relative = (((variance + eps) / least).sqrt() - 1) / run.granted + ROOT_ULPS
+    return torch.where(error < LARGEST, relative, LARGEST)
 
 
 def _affine(run: RunningErrors, z: Tensor, error: Tensor, weight: Any, bias: Any, shape: Sequence[int]) -> Tensor:
@@ -491,14 +527,15 @@ def _batch_norm(run: RunningErrors, func: Any, out: Any, x: Tensor, weight: Any,
     trained = "no_training" not in name and args[2]
     eps = args[4] if name.endswith("native_batch_norm") else args[-1]
     if trained:
-        z, error, _, _ = _Moments(run, x, [0, *range(2, x.dim())]).standardized(eps)
+        z, error, _, _ = _Moments(run, x, [0, *range(2, x.dim())]).standardized(eps, run.stored)
     else:
         mean, variance = (v.double().reshape(shape) for v in args[:2])
         mean_error, variance_error = (run.sized(v).reshape(shape) for v in args[:2])
         root = (variance + eps).rsqrt()
         z = (x.double() - mean) * root
-        relative = variance_error / (2 * (variance + eps)) + ROOT_ULPS + 1
-        error = root * (run.sized(x) + mean_error + x.double().abs() / 2 + mean.abs() / 2) + z.abs() * relative
+        relative = _root_error(run, variance, variance_error, eps) + 1
+        error = root * (run.sized(x) + mean_error + x.double().abs() / 2 + mean.abs() / 2)
+        error = error * (1 + run.granted * relative) + z.abs() * relative
     return (_affine(run, z, error, weight, bias, shape), *(None for _ in out[1:]))
 
 
@@ -510,33 +547,49 @@ def _variance(run: RunningErrors, func: Any, out: Any, x: Tensor, dims: Any = No
     scale = found.count / max(found.count - 1, 1)
     error, mean_error = (found.variance_error * scale).reshape(y.shape), found.mean_error.reshape(y.shape)
     if "std" in func._schema.name:
-        error = error / (2 * y.abs()).clamp(min=1e-300) + y.abs()
+        y64 = y.double()
+        ends = ((y64.square() + turn * run.granted * error).clamp(min=0).sqrt() for turn in (-1, 1))
+        error = torch.maximum(*((end - y64).abs() / run.granted for end in ends)) + y64
     return (error, mean_error) if isinstance(out, tuple) else error
 
 
 def _softmax(run: RunningErrors, func: Any, y: Tensor, x: Tensor, dim: int, *_: Any) -> Tensor:
     x64, own = x.double(), run.sized(x)
-    below = (x64 - x64.amax(dim, True)).abs()
-    below = torch.where(below.isfinite(), below, 0.0)
+    shifted = x64 - x64.amax(dim, True)
+    below = torch.where(shifted.isfinite(), -shifted, 0.0)
     p = torch.softmax(x64, dim)
-    terms = run.sums(x.shape[dim] if x.dim() else 1)
+    own = torch.where(x64 < -run.most, 0.0, own) * run.granted  # what leaves the range downwards adds nothing
+    of_exp, terms = EXP_ULPS + below, run.sums(x.shape[dim] if x.dim() else 1)
+    of_exp_sum = (p * of_exp).sum(dim, True)
     if "log" in func._schema.name:
-        of_sum = (p * (own + EXP_ULPS + below)).sum(dim, True) + terms
-        return own + of_sum + below / 2 + LOG_ULPS * (1 + (below - y.abs()).abs()) + y.abs() / 2
-    relative = torch.expm1((own * run.roundoff).clamp(max=600)) / run.roundoff + EXP_ULPS + below
-    return p * (relative + (p * relative).sum(dim, True) + terms + DIVISION_ULPS)
+        of_sum = (torch.logsumexp(shifted + own, dim, True) - torch.logsumexp(shifted, dim, True)) / run.granted
+        log_sum = (below - y.double().abs()).abs()
+        own_of_log = LOG_ULPS * (1 + log_sum) + run.stored * log_sum
+        return own / run.granted + of_sum + of_exp_sum + terms + below / 2 + own_of_log + y.abs() / 2
+    ends = (_share(x64, turn * own, dim) for turn in (-1, 1))
+    error = torch.maximum(*((end - p).abs() / run.granted for end in ends))
+    return error + p * (of_exp + of_exp_sum + terms + DIVISION_ULPS)
+
+
+def _share(x: Tensor, more: Tensor, dim: int) -> Tensor:
+    """The softmax of each logit, were it `more` larger and all others as much smaller."""
+    others = x - more
+    largest, place = others.max(dim, True)
+    each = torch.exp(others - largest)
+    rest = (each.sum(dim, True) - each).clamp(min=0).log() + largest
+    without = others.scatter(dim, place, -math.inf)  # the sum less its largest term may have lost the others
+    rest = rest.scatter(dim, place, torch.logsumexp(without, dim, True))
+    return torch.sigmoid(x + more - rest)
 
 
 def _norm(
     run: RunningErrors, func: Any, y: Tensor, x: Tensor, order: Any = 2, dims: Any = None, keep: bool = False, **_: Any
 ) -> Tensor:
-    along, size = _axes(x, dims), x.double().abs()
-    terms, own = run.sums(_length(x, along)), run.sized(x)
+    along = _axes(x, dims)
+    terms = run.sums(_length(x, along))
     if order == math.inf:
-        return own.amax(along, keep)
-    weighted = (size ** (order - 1) * own).sum(along, keep) / (y.double() ** (order - 1)).clamp(min=1e-300)
-    spread = own.square().sum(along, keep).sqrt()
-    error = torch.minimum(weighted, spread)
+        return run.sized(x).amax(along, keep)
+    error = _grown(run, x, lambda size: func(size, order, dims, keep))
     error = error + (terms + 2 * EXP_ULPS * (order not in (1, 2)) + ROOT_ULPS + run.stored) * y.abs()
     over = y.isfinite() & (y.double().square() > run.most_sum)
     return torch.where(over, LARGEST, error) if order == 2 else error

@@ -183,14 +183,17 @@ class Seedless(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call the function without its generator."""
-        self.left -= 1
+        kwargs = {name: each for name, each in (kwargs or {}).items() if name != "generator"}
+        counts = func in (torch.bincount, torch.Tensor.bincount)
+        found = counted(*args, **kwargs) if counts else func(*args, **kwargs)
+        # A tracer reads attributes of tensors, many for each that it meets: only what makes tensors counts.
+        self.left -= isinstance(found, torch.Tensor)
         if self.left < 0:
             raise Hopeless(
                 f"it calls more than {self.most_calls:,} functions of torch, as loops of Python over elements do: a "
                 "graph needs functions of whole tensors"
             )
-        kwargs = {name: each for name, each in (kwargs or {}).items() if name != "generator"}
-        return counted(*args, **kwargs) if func in (torch.bincount, torch.Tensor.bincount) else func(*args, **kwargs)
+        return found
 
 
 def counted(x: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0) -> torch.Tensor:

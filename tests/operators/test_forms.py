@@ -31,6 +31,12 @@ def test_the_bytes_of_many_tensors_of_few_shapes_fit_a_formula() -> None:
     assert parse(text, ("width", "sizeof_T")).evaluate({"width": 3, "sizeof_T": 4}) == 40 * 4 * (9 + 2 * 3)
 
 
+def test_the_bytes_of_a_network_are_one_number_where_its_shapes_are_fixed() -> None:
+    layers = [{"shape": [str(width), "3", "7"], "dtype": "bf16"} for width in range(100)]
+    text = tensors_bytes([*layers, {"shape": ["n", "1000"]}])
+    assert text == "2 * (103950) + sizeof_T * (1000 * (n))"
+
+
 def test_tables_are_joined_key_by_key_and_workloads_set_by_set(tmp_path: Path) -> None:
     (tmp_path / "operator.toml").write_text(OWN)
     operator = read_operator(tmp_path)
