@@ -43,7 +43,7 @@ origins AS (
 ),
 links AS MATERIALIZED (
     SELECT
-        /*o.run,*/ o.task, o.descendant, o.child, o.kernel_id, parent.log_speedup,
+        /*o.run,*/ o.task, o.descendant, o.child, o.kernel_id, parent.generation,
         1 / count(*) OVER (PARTITION BY /*o.run,*/ o.task, o.descendant, o.child) AS part
     FROM origins AS o
     JOIN nodes AS parent USING (/*run,*/ task, descendant, kernel_id)
@@ -51,17 +51,28 @@ links AS MATERIALIZED (
         AND child.kernel_id = o.child AND child.generation > parent.generation
     WHERE parent.log_speedup IS NOT NULL
 ),
--- By the number of links between: the part of a kernel's log speedup that the descendant has from it.
+-- The part of a kernel's log speedup that the descendant has from it. The latest generation passes its parts on, once they
+-- are whole, and the others wait: else each kernel would come as often as there are lengths of ways to it.
 passed AS (
-    SELECT /*run,*/ task, kernel_id AS descendant, kernel_id, 1::DOUBLE AS part FROM subject
+    SELECT /*run,*/ task, kernel_id AS descendant, kernel_id, 0::BIGINT AS generation, 1::DOUBLE AS part, true AS is_whole
+    FROM subject
     UNION ALL
-    SELECT /*p.run,*/ p.task, p.descendant, l.kernel_id, sum(p.part * l.part)
-    FROM passed AS p
-    JOIN links AS l ON /*l.run = p.run AND*/ l.task = p.task AND l.descendant = p.descendant AND l.child = p.kernel_id
-    GROUP BY /*p.run,*/ p.task, p.descendant, l.kernel_id
+    SELECT
+        /*run,*/ task, descendant, kernel_id, generation, sum(part),
+        generation = max(generation) OVER (PARTITION BY /*run,*/ task, descendant)
+    FROM (
+        SELECT
+            /*p.run,*/ p.task, p.descendant, coalesce(l.kernel_id, p.kernel_id) AS kernel_id,
+            coalesce(l.generation, p.generation) AS generation, p.part * coalesce(l.part, 1) AS part
+        FROM passed AS p
+        LEFT JOIN links AS l
+            ON /*l.run = p.run AND*/ l.task = p.task AND l.descendant = p.descendant AND l.child = p.kernel_id AND p.is_whole
+        WHERE l.kernel_id IS NOT NULL OR NOT p.is_whole
+    )
+    GROUP BY /*run,*/ task, descendant, kernel_id, generation
 ),
 parts AS (
-    SELECT /*run,*/ task, descendant, kernel_id, sum(part) AS part FROM passed GROUP BY /*run,*/ task, descendant, kernel_id
+    SELECT /*run,*/ task, descendant, kernel_id, part FROM passed WHERE is_whole
 ),
 -- Every contributor's log speedup is a sum over kernels: its own count in full, and the parents that they start from
 -- against it, so that what lies between two of its own steps cancels out, with its error.
