@@ -170,11 +170,13 @@ class CallStatus(StrEnum):
     """No answer, after every attempt that was worth making."""
     UNAVAILABLE = "unavailable"
     """No answer, and others would get none either: a key, a credit, a name or a whole server that is gone."""
+    WITHDRAWN = "withdrawn"
+    """The question to a model outside was taken back before it was answered, to be asked anew about faster kernels."""
 
     @property
     def heard(self) -> bool:
         """Whether the provider answered, in any way."""
-        return self not in (CallStatus.FAILED, CallStatus.UNAVAILABLE)
+        return self in (CallStatus.ANSWERED, CallStatus.CUT, CallStatus.REFUSED)
 
 
 @dataclass(frozen=True)
@@ -303,8 +305,9 @@ class Proposal:
 
     @property
     def unavailable(self) -> bool:
-        """Whether there is no answer because the model cannot be asked at present."""
-        return bool(self.failure and self.calls) and self.calls[-1].status is CallStatus.UNAVAILABLE
+        """Whether there is no answer because the model cannot be asked at present, or was asked something else."""
+        without = (CallStatus.UNAVAILABLE, CallStatus.WITHDRAWN)
+        return bool(self.failure and self.calls) and self.calls[-1].status in without
 
     @property
     def cost_usd(self) -> float:

@@ -396,6 +396,7 @@ def _tuning(seen: Material) -> Section:
 def _spent(seen: Material) -> Section:
     paid = [
         text("model", "model", code=True), number("calls", "calls", count), number("failed", "failed_calls", count),
+        number("asked anew", "asked_anew", count),
         number("tokens in", "tokens_in", amount), number("tokens out", "tokens_out", amount),
         number("US dollars", "cost_usd", dollars), number("likely lost, US dollars", "likely_lost_usd", dollars),
         number("seconds", "seconds", seconds),

@@ -178,6 +178,8 @@ class ModelCosts:
 
     calls: int
     failed: int
+    asked_anew: int
+    """Questions to models outside that were taken back, to be asked about faster kernels; they are no calls."""
     tokens_in: int
     tokens_out: int
     cost_usd: float
@@ -206,7 +208,7 @@ class Outage:
 def model_costs(run: Run) -> ModelCosts | None:
     """The cost of a run's language models; None where none was called."""
     (row,) = run.rows("status.cost")
-    return ModelCosts(**row, out=outages(run)) if row["calls"] else None
+    return ModelCosts(**row, out=outages(run)) if row["calls"] or row["asked_anew"] else None
 
 
 def outages(run: Run) -> tuple[Outage, ...]:

@@ -270,6 +270,7 @@ def problem_lines(tasks: Sequence[TaskSummary]) -> list[str]:
 def costs_line(spent: ModelCosts) -> str:
     """Calls, tokens and dollars of language models; what was lost stands apart, as do models that are gone."""
     failed = f" ({spent.failed} failed)" if spent.failed else ""
+    anew = f", {spent.asked_anew} asked anew" if spent.asked_anew else ""
     lost = doubted = ""
     if spent.lost_tokens:
         lost = (
@@ -280,8 +281,8 @@ def costs_line(spent: ModelCosts) -> str:
         doubted = f"; {spent.doubted} answers told no usage that can be true, and count with bounds or estimates"
     gone = "".join(f"\nmodel {o.model} does not answer since {o.since}: {o.error}" for o in spent.out)
     return (
-        f"language models: {spent.calls} calls{failed}, {tokens(spent.tokens_in)} in, {tokens(spent.tokens_out)} out, "
-        f"{usd(spent.cost_usd)}{lost}{doubted}{gone}"
+        f"language models: {spent.calls} calls{failed}{anew}, {tokens(spent.tokens_in)} in, "
+        f"{tokens(spent.tokens_out)} out, {usd(spent.cost_usd)}{lost}{doubted}{gone}"
     )
 
 

@@ -109,7 +109,7 @@ CREATE TABLE llm_calls (
     tool_calls_json VARCHAR,
     thoughts_json   VARCHAR
 );
-COMMENT ON TABLE llm_calls IS 'Every call of a language model, retries included and failed ones too; cache_key and sample find the answer again. status: answered, cut, refused, failed, or unavailable (the model could not be asked at all and was put aside). usage_json: what the provider said of tokens; usage_doubt: why tokens_in and tokens_out are not that (empty: they are). lost_tokens and lost_usd: upper bounds of what attempts without a known end were billed besides; the view cost says what is likely.';
+COMMENT ON TABLE llm_calls IS 'Every call of a language model, retries included and failed ones too; cache_key and sample find the answer again. status: answered, cut, refused, failed, unavailable (the model could not be asked at all and was put aside), or withdrawn (a question to a model outside that was taken back, to be asked anew about faster kernels). usage_json: what the provider said of tokens; usage_doubt: why tokens_in and tokens_out are not that (empty: they are). lost_tokens and lost_usd: upper bounds of what attempts without a known end were billed besides; the view cost says what is likely.';
 COMMENT ON COLUMN llm_calls.author IS 'Who gave an answer from outside, as far as that was told.';
 COMMENT ON COLUMN llm_calls.tool_calls_json IS 'The tools that the answer calls, in order: id, name, and arguments as the model wrote them. NULL: none.';
 COMMENT ON COLUMN llm_calls.thoughts_json IS 'Of an answer that calls tools, the thoughts that its provider gave with it, as they are sent back: thinking_blocks (signed) or reasoning_content. NULL: none.';

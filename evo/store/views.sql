@@ -480,14 +480,15 @@ usual AS (
         sum(c.cost_usd) / nullif(sum(sent.most_usd), 0) AS usd
     FROM llm_calls AS c
     JOIN sent USING (cache_key)
-    WHERE c.status NOT IN ('failed', 'unavailable') AND coalesce(c.usage_doubt, '') = ''
+    WHERE c.status IN ('answered', 'cut', 'refused') AND coalesce(c.usage_doubt, '') = ''
     GROUP BY c.model
 ),
 spent AS (
     SELECT
         model,
-        count(*) AS calls,
+        count(*) FILTER (status <> 'withdrawn') AS calls,
         count(*) FILTER (status IN ('failed', 'unavailable')) AS failed_calls,
+        count(*) FILTER (status = 'withdrawn') AS asked_anew,
         count(*) FILTER (usage_doubt <> '') AS doubted_calls,
         coalesce(sum(tokens_in), 0)::BIGINT AS tokens_in,
         coalesce(sum(tokens_out), 0)::BIGINT AS tokens_out,
@@ -500,14 +501,14 @@ spent AS (
     GROUP BY model
 )
 SELECT
-    s.model, s.calls, s.failed_calls, s.doubted_calls, s.tokens_in, s.tokens_out, s.cost_usd, s.attempts,
+    s.model, s.calls, s.failed_calls, s.asked_anew, s.doubted_calls, s.tokens_in, s.tokens_out, s.cost_usd, s.attempts,
     s.lost_tokens, s.lost_usd,
     round(s.lost_tokens * coalesce(usual.tokens, 1))::BIGINT AS likely_lost_tokens,
     s.lost_usd * coalesce(usual.usd, 1) AS likely_lost_usd,
     s.seconds
 FROM spent AS s
 LEFT JOIN usual USING (model);
-COMMENT ON VIEW cost IS 'Per model: calls, tokens, dollars, attempts, and seconds spent waiting. lost: what attempts without a known end may have cost besides, at most; it counts against the budget. likely_lost: the same, if they took the part of that bound that the model''s answered calls took. doubted_calls: those whose provider said a usage that cannot be, see llm_calls.usage_doubt.';
+COMMENT ON VIEW cost IS 'Per model: calls, questions asked anew, tokens, dollars, attempts, and seconds spent waiting. lost: what attempts without a known end may have cost besides, at most; it counts against the budget. likely_lost: the same, if they took the part of that bound that the model''s answered calls took. doubted_calls: those whose provider said a usage that cannot be, see llm_calls.usage_doubt.';
 
 CREATE VIEW failures AS
 WITH failed AS (
@@ -528,7 +529,7 @@ CREATE VIEW questions AS
 SELECT s.cache_key, s.request_id, s.role, s.model, s.sample, s.messages_json, s.most_tokens, s.created_at
 FROM llm_sent AS s
 WHERE s.messages_json IS NOT NULL AND s.request_id NOT IN (SELECT request_id FROM tells)
-    AND s.cache_key NOT IN (SELECT cache_key FROM llm_calls WHERE status <> 'unavailable')
+    AND s.cache_key NOT IN (SELECT cache_key FROM llm_calls WHERE status <> 'withdrawn')
 ORDER BY s.rowid;
 COMMENT ON VIEW questions IS 'Questions that wait for an answer from outside, the oldest first; cache_key is the custom_id of evo ask and evo tell.';
 
@@ -536,7 +537,7 @@ CREATE VIEW steps AS
 WITH calls AS (
     SELECT
         request_id,
-        count(*) FILTER (status NOT IN ('failed', 'unavailable')) AS calls,
+        count(*) FILTER (status IN ('answered', 'cut', 'refused')) AS calls,
         coalesce(sum(tokens_in), 0) + coalesce(sum(tokens_out), 0) AS tokens,
         coalesce(sum(cost_usd), 0) AS cost_usd
     FROM llm_calls
@@ -608,7 +609,8 @@ COMMENT ON VIEW curve IS 'Per task its leader so far over all that was used by t
 CREATE VIEW used AS
 WITH calls AS (
     SELECT
-        regexp_replace(request_id, '#.*$', '') AS task, count(*) AS calls,
+        regexp_replace(request_id, '#.*$', '') AS task,
+        count(*) FILTER (status <> 'withdrawn') AS calls,
         count(*) FILTER (status IN ('failed', 'unavailable')) AS failed_calls,
         coalesce(sum(tokens_in), 0)::BIGINT AS tokens_in, coalesce(sum(tokens_out), 0)::BIGINT AS tokens_out,
         coalesce(sum(cost_usd), 0) AS cost_usd,

@@ -79,10 +79,10 @@ class OutsideClient:
         return {task for task, (_, answer) in self._tasks.items() if not answer.done()}
 
     async def withdraw(self, task: asyncio.Task[Any], why: str) -> None:
-        """End the question of a waiting task, unless it is taken: its model is not available for that one."""
+        """End the question of a waiting task, unless it is taken."""
         call, _ = self._tasks[task]
         if call.cache_key not in self.taken:
-            await self.tell(replace(call, status=CallStatus.UNAVAILABLE, error=why))
+            await self.tell(replace(call, status=CallStatus.WITHDRAWN, error=why))
 
     def _cut(self, messages: Sequence[Message], request: Request, model: str, sample: int) -> Call | None:
         """The answer to the sample before, if it was cut off at a limit that is set, and would be again."""

@@ -25,6 +25,7 @@ from evo.inbox import Inbox
 from evo.outside.questions import Desk, open_questions, take
 from evo.replay import replay
 from evo.report.status import model_costs
+from evo.report.terminal import costs_line
 from evo.search.history import History
 from evo.search.models import NOT_TAKEN, restore_spending
 from evo.search.task import task_states
@@ -618,6 +619,9 @@ def test_a_question_that_is_not_taken_is_asked_anew_once_faster_kernels_are_know
     assert now[first[0].cache_key].is_taken
     assert not {question.cache_key for question in first[1:]} & now.keys()
     assert all("// guest" in str(q.messages) for key, q in now.items() if key != first[0].cache_key) and len(now) > 1
+    spent = model_costs(Run(folder))
+    assert spent and spent.failed == 0 and spent.asked_anew >= len(first) - 1
+    assert f"{spent.asked_anew} asked anew" in costs_line(spent) and "failed" not in costs_line(spent)
     late = tell(folder, answer(first[1]))
     assert not late.answers and "withdrawn" in late.problems[0]
     assert tell(folder, answer(first[0])).answers == 1

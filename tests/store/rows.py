@@ -78,7 +78,7 @@ class History:
     def call(self, number: int, model: str, **columns: Any) -> History:
         row = {
             "call_id": f"c{len(self.tables['llm_calls'])}", "request_id": f"{self.task}#{number}", "role": "mutate",
-            "model": model, "messages_json": "[]", "status": "ok", "cache_key": "k", "sample": 0,
+            "model": model, "messages_json": "[]", "status": "answered", "cache_key": "k", "sample": 0,
             "created_at": self._tick(),
         }  # fmt: skip
         self.tables["llm_calls"].append(row | columns)

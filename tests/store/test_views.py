@@ -179,8 +179,8 @@ def test_mutators_get_credit_for_new_kernels_only(folder: Path) -> None:
 
 def test_cost_adds_up_per_model(folder: Path) -> None:
     cost = by(folder, "model", "FROM cost")
-    assert list(cost["big"].values()) == ["big", 2, 1, 0, 150, 10, 0.75, 6, 90, 0.5, 90, 0.5, 3.0]
-    assert list(cost["small"].values()) == ["small", 1, 0, 0, 7, 3, 0.01, 0, 0, 0.0, 0, 0.0, 0.5]
+    assert list(cost["big"].values()) == ["big", 2, 1, 0, 0, 150, 10, 0.75, 6, 90, 0.5, 90, 0.5, 3.0]
+    assert list(cost["small"].values()) == ["small", 1, 0, 0, 0, 7, 3, 0.01, 0, 0, 0.0, 0, 0.0, 0.5]
 
 
 def test_what_is_lost_likely_took_the_part_of_its_bound_that_answered_calls_took(tmp_path: Path) -> None:

@@ -244,6 +244,7 @@ def _models(run: Run, runs: Path, asked: PageAddress) -> Document:
             blocks.append(_lines(f"Share of requests by {what}", own, "arm", across, ("share", "share")))
     columns = [
         text("model", "model", code=True), number("calls", "calls", count), number("failed", "failed_calls", count),
+        number("asked anew", "asked_anew", count),
         number("tokens in", "tokens_in", count), number("tokens out", "tokens_out", count),
         number("US dollars", "cost_usd", dollars), number("seconds", "seconds", seconds),
     ]  # fmt: skip

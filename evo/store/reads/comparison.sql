@@ -256,7 +256,7 @@ group by arm, status
 order by arm, count desc, status
 
 -- [models]
-select arm, model, coalesce(author, '') as author, count(*) as calls,
+select arm, model, coalesce(author, '') as author, count(*) filter (status <> 'withdrawn') as calls,
     count(*) filter (status in ('failed', 'unavailable')) as failed, sum(coalesce(tokens_in, 0))::bigint as tokens_in,
     sum(coalesce(tokens_out, 0))::bigint as tokens_out, sum(coalesce(cost_usd, 0)) as cost_usd
 from llm_calls

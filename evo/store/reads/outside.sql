@@ -7,7 +7,7 @@ from questions order by
 row_number() over (partition by split_part(request_id, '#', 1) order by created_at), created_at, cache_key
 
 -- [answered]
-select cache_key, status = 'unavailable' as is_withdrawn from llm_calls
+select cache_key, status = 'withdrawn' as is_withdrawn from llm_calls
 
 -- [asking]
 -- The request that a question belongs to, and the part that the question has in it.

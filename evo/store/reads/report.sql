@@ -24,7 +24,7 @@ select task, status, count, left(example, 300) as example
 from failures order by count desc, task, status
 
 -- [costs]
-select model, calls, failed_calls, doubted_calls, tokens_in, tokens_out, cost_usd, lost_usd, likely_lost_usd,
+select model, calls, failed_calls, asked_anew, doubted_calls, tokens_in, tokens_out, cost_usd, lost_usd, likely_lost_usd,
     seconds
 from cost order by cost_usd desc, model
 
@@ -55,7 +55,7 @@ order by b.task, t.rowid
 -- [calls]
 select i.task, i.kernel_id, c.call_id, c.role, c.model, c.author, c.messages_json, c.answer
 from individuals as i join llm_calls as c using (request_id)
-where i.kernel_id in (select unnest($ids)) and c.status not in ('failed', 'unavailable')
+where i.kernel_id in (select unnest($ids)) and c.status in ('answered', 'cut', 'refused')
 order by c.rowid
 
 -- [ancestors]

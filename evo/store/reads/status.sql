@@ -23,7 +23,7 @@ select task, status, count(*) as n from tells group by task, status order by n d
 -- [cost]
 -- Of all models together.
 select
-    sum(calls)::bigint as calls, sum(failed_calls)::bigint as failed, sum(doubted_calls)::bigint as doubted,
+    sum(calls)::bigint as calls, sum(failed_calls)::bigint as failed, sum(asked_anew)::bigint as asked_anew, sum(doubted_calls)::bigint as doubted,
     sum(tokens_in)::bigint as tokens_in, sum(tokens_out)::bigint as tokens_out, sum(cost_usd) as cost_usd,
     sum(lost_tokens)::bigint as lost_tokens, sum(lost_usd) as lost_usd,
     sum(likely_lost_tokens)::bigint as likely_lost_tokens, sum(likely_lost_usd) as likely_lost_usd
@@ -42,7 +42,7 @@ select model, strftime(since at time zone 'UTC', '%Y-%m-%dT%H:%M:%SZ') as since,
 from outs
 where not exists (
     select 1 from llm_calls as c
-    where c.model = outs.model and c.created_at > since and c.status not in ('failed', 'unavailable')
+    where c.model = outs.model and c.created_at > since and c.status in ('answered', 'cut', 'refused')
 )
 order by model
 
