@@ -74,7 +74,7 @@ SELECT
     END AS flagged,
     worker
 FROM told;
-COMMENT ON VIEW verdicts IS 'Per task and kernel the verdict that counts: the most severe level (confirmed, full, screen), of those the latest; a duplicate has its original''s. log_speedup: of one that is not confirmed as the last fit has it (see the table fits), if it was judged before. stands_at: the log speedup that the kernel certainly has, by which it leads. flagged: what is legal and suspicious about the kernel.';
+COMMENT ON VIEW verdicts IS 'Per task and kernel the verdict that counts: the most severe level (confirmed, full, screen), of those the latest; a duplicate has its original''s. log_speedup: of one that is not confirmed as the last fit has it (see the table fits), if it was judged before. stands_at: the log speedup by which the kernel leads, once confirmed its estimate, before that the lower end of its interval. flagged: what is legal and suspicious about the kernel.';
 
 CREATE VIEW facts AS
 SELECT
@@ -219,7 +219,7 @@ SELECT
 FROM best AS b
 LEFT JOIN timed USING (evaluation_id)
 LEFT JOIN beside AS l USING (evaluation_id);
-COMMENT ON VIEW standings IS 'Per task its best kernel with figures of one measurement, means over workloads: baseline_us / best_us is the speedup, best_speedup what of it is certain, and library_us / best_us is against_library, NULL where there is no library or the best is not confirmed.';
+COMMENT ON VIEW standings IS 'Per task its best kernel with figures of one measurement, geometric means over workloads: baseline_us / best_us is the speedup, best_speedup exp(stands_at), and library_us / best_us is against_library, NULL where there is no library or the best is not confirmed.';
 
 CREATE VIEW progress AS
 WITH started AS (

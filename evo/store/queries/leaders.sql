@@ -1,4 +1,4 @@
--- How each task came forward: every kernel that was its best, when its verdict was reached, and what made it.
+-- How each task came forward: every kernel that was its best, when it was first found correct, and what made it.
 -- param operator = : Only tasks of this operator.
 -- With hindsight: a kernel leads from its first correct evaluation on, by what the verdict that counts now makes
 -- certain: best_speedup, of one that is not confirmed the lower end of its interval. speedup: its estimate.
