@@ -230,6 +230,12 @@ def test_a_worker_is_told_with_its_share_of_the_time_and_its_seconds_by_stage(on
     assert 0 < worker["busy_s"] <= 6 and 0 < worker["share"] < 1
 
 
+def test_a_task_is_told_with_its_state_and_the_command_that_goes_on(one: Path) -> None:
+    (task,) = asked(one, "tasks")
+    assert (task["task"], task["state"], task["level"]) == (TASK, "unconfirmed", "screen")
+    assert task["goes_on_with"] == "evo resume RUN --confirm"
+
+
 def test_tasks_are_compared_within_a_run_and_runs_among_each_other(one: Path, two: Path) -> None:
     (task,) = asked(one, "operators")
     assert (task["task"], task["evaluations"], task["trials"], task["generation"]) == (TASK, 8, 2, 4)
