@@ -216,11 +216,11 @@ def test_shares_go_by_what_was_known_then_and_trust_no_lucky_estimate(tmp_path: 
     history = story()
     for number in (2, 3):
         history.call(number, "big", status="answered")
-    found = reached(stored(tmp_path / "r", history), 1.2, calls=[1, 2], minutes=[])
-    assert found["shares"] == {"1": 0.9}, (
-        "G, not confirmed: 1.1 less 1.96 * 0.01; after the second nothing came any more"
+    found = reached(stored(tmp_path / "r", history), 1.2, calls=[3, 4], minutes=[])
+    assert found["shares"] == {"3": 0.9}, (
+        "G, not confirmed: 1.1 less 1.96 * 0.01; after the fourth nothing came any more"
     )
-    assert (found["answers"], found["answers_to_90"]) == (2, 0)
+    assert (found["answers"], found["answers_to_90"]) == (4, 2)
     found = reached(tmp_path / "r", 1.0, calls=[], minutes=[0.1, 0.2, 1.0])
     assert list(found["shares"]) == ["0.1", "0.2", "1"] and found["answers_to_90"] is None
     assert found["shares"]["0.1"] < found["shares"]["0.2"] < found["shares"]["1"] == 1.08
