@@ -453,6 +453,21 @@ class Trials:
         except (TypeError, ValueError, ZeroDivisionError):
             return False
 
+    def refusal(self) -> str:
+        """Why no smaller size is tried: the condition that fails at the source's own sizes, or how large these are."""
+        values, known, here = self.values(self.base), dict[Any, Any](), _at(self.base)
+        try:
+            for guard in self.guards:
+                if not bool(at(guard, values, known)):
+                    return f"no size fits its conditions: {str(guard)[:160]} does not hold at {here}"
+            numbers, work = self.elements(self.base), self.work(self.base)
+            return (
+                f"no size that is small enough fits its conditions: at {here} it has {numbers:.3g} numbers, {work:.3g} "
+                f"operations, and at most {self.least:.3g} and {self.most_work:.3g} are tried"
+            )
+        except (TypeError, ValueError, ZeroDivisionError) as error:
+            return f"no size fits its conditions: they cannot be told at {here} ({str(error)[:160]})"
+
     def elements(self, dims: Mapping[str, int]) -> int:
         """Elements of all values."""
         values, known = self.values(dims), dict[Any, Any]()
@@ -688,7 +703,7 @@ def look(problem: Problem) -> dict[str, Any]:
     trials = Trials(problem, made, symbolic, graph)
     hidden = trials.hidden()
     if not hidden:
-        reason = trials.differences[0] if trials.differences else "no size fits its conditions"
+        reason = trials.differences[0] if trials.differences else trials.refusal()
         raise Failed(f"its graph cannot be confirmed against its source: {reason}")
     cpu = trials.smaller() or hidden[-1]["dims"]
     seen = {made.tensor_names.get(name, name): shown for name, shown in trials.shown.items()}
