@@ -140,7 +140,7 @@ class History:
         leaders = {state.task: state.fastest for state in self.states.values()}
         for step, written in zip(steps, rows, strict=True):
             if isinstance(step, TakenProfile):
-                self._charge(step.state, step.rows["profiles"][0]["seconds"])
+                self._charge(step.state, step.profile.seconds)
                 step.state.profiled(step.kernel_id, step.profile)
             else:
                 step.state.strategy.tell(step.individual)

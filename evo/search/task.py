@@ -355,5 +355,5 @@ class TakenProfile:
     failure: str
     """Why there is no profile, and `profile` is an empty one; empty where there is one."""
     seconds: float
-    """Seconds until it was there, the wait for a worker included; its rows have those of the worker."""
+    """Seconds until it was there, the wait for a worker included; the profile has those of the worker."""
     rows: Rows

@@ -274,10 +274,8 @@ class Verdicts:
         except (WorkerLost, EngineError, UserError) as error:  # the search does without profilers
             failure = f"{type(error).__name__}: {error}"
         seconds = time.monotonic() - began
-        rows = records.profile_rows(
-            replace(profile, seconds=profile.seconds or seconds), evaluation_id, state.task, kernel.id,
-            failure=failure, at=self._now(),
-        )  # fmt: skip
+        profile = replace(profile, seconds=profile.seconds or seconds)
+        rows = records.profile_rows(profile, evaluation_id, state.task, kernel.id, failure=failure, at=self._now())
         return TakenProfile(state, kernel.id, profile, failure, seconds, rows)
 
     async def profile(
