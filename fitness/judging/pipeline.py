@@ -194,11 +194,10 @@ class Pipeline:
     def _confirm(self, prepared: Prepared) -> Evaluation:
         """Every shape with new inputs, reruns, relations, and a second, independent measurement in fresh processes.
 
-        The vendor's library is called between the two kernels of that measurement, on the same inputs.
+        The vendor's library is called between the two kernels of that measurement, on the same inputs. Of the stage
+        `confirm`, the others are parts.
         """
         stage_ms: dict[str, float] = {}
-        supported = self._supported(prepared)
-        hidden = self._dealt(supported, 2 * len(supported), self.oracle.deals)
         try:
             with (
                 _clock(stage_ms, "confirm"),
@@ -207,13 +206,8 @@ class Pipeline:
             ):
                 self.device.expect(2 * self.device.processes)
                 audited = self.device.audit(prepared)
-                errors = self._checks.verify(session, prepared, hidden)
-                errors += self._at_size(session, prepared, [*self.workloads] * self.bench.inputs.most)
-                plain = [(self.workloads[0], "nominal")]
-                errors += self._checks.verify(session, prepared, plain, reruns=CONFIRM_RERUNS)
-                for workload in (*self._some(prepared, CONFIRM_PROBES), self.workloads[-1]):
-                    errors += self._checks.probe(session, prepared, workload)
-                    errors += self._checks.relate(session, prepared, workload)
+                with _clock(stage_ms, "checks"):
+                    errors = self._all_checks(session, prepared)
                 if self.device.forgets:  # elsewhere inputs are new in every timed call
                     with self.device.machine(exclusive=False):
                         self.bench.inputs.redraw()
@@ -221,15 +215,29 @@ class Pipeline:
                     processes = range(self.device.processes)
                     fresh = [opened.enter_context(self.bench.session(prepared, fresh=True)) for _ in processes]
                     others = [opened.enter_context(self.bench.another(self.baseline, fresh=True)) for _ in processes]
-                    library = seated()
+                    with _clock(stage_ms, "rivals"):
+                        library = seated()
                     with _clock(stage_ms, "audit"):
                         facts = audited()
-                    measured = self.bench.against(fresh, others, CONFIRM, race=False, library=library)
+                    with _clock(stage_ms, "pairs"):
+                        measured = self.bench.against(fresh, others, CONFIRM, race=False, library=library)
         except KernelFault as fault:
             return self._failure(prepared.kernel, Level.CONFIRMED, fault.rejection, stage_ms, (), prepared)
         verdict = self._verdict(prepared, Level.CONFIRMED, measured, self._start, errors, stage_ms, race=False)
         facts = {**verdict.facts, **facts}
         return replace(verdict, facts=facts, library_timings=measured.library, library_lack=library.lack)
+
+    def _all_checks(self, session: KernelSession, prepared: Prepared) -> list[CheckError]:
+        supported = self._supported(prepared)
+        hidden = self._dealt(supported, 2 * len(supported), self.oracle.deals)
+        errors = self._checks.verify(session, prepared, hidden)
+        errors += self._at_size(session, prepared, [*self.workloads] * self.bench.inputs.most)
+        plain = [(self.workloads[0], "nominal")]
+        errors += self._checks.verify(session, prepared, plain, reruns=CONFIRM_RERUNS)
+        for workload in (*self._some(prepared, CONFIRM_PROBES), self.workloads[-1]):
+            errors += self._checks.probe(session, prepared, workload)
+            errors += self._checks.relate(session, prepared, workload)
+        return errors
 
     def _at_size(self, session: KernelSession, prepared: Prepared, workloads: Sequence[Workload]) -> list[CheckError]:
         """Checks on inputs of the workloads' sizes, of other families, which join the company of the timed ones."""
