@@ -202,16 +202,17 @@ def rms_limit(
     """The largest root mean square of error / allowed that passes.
 
     It is a multiple of what trusted outputs came to. Few errors, or many that depend on one (that of a row's sum), tell
-    little: the fewer of them are independent, the more counts what is usual, and the wider is the limit. What is usual
-    is the least also without a `naive` kernel among the trusted, when it is not known what a plain sum costs, and where
-    the reference errs as much as a kernel, so that those that add in its order seem to make no error at all. Where the
-    inputs are `one_of_many`, of which the largest limit counts, those others show what chance does.
+    little: the fewer of them are independent, the more counts what is usual, where that is more, and the wider is the
+    limit. What is usual is the least also without a `naive` kernel among the trusted, when it is not known what a plain
+    sum costs, and where the reference errs as much as a kernel, so that those that add in its order seem to make no
+    error at all. Where the inputs are `one_of_many`, of which the largest limit counts, those others show what chance
+    does.
     """
     best = max((t for t in trusted if not t.mismatches), key=lambda t: t.rms_ratio, default=None)
     count, rms = (max(best.independent, 1), best.rms_ratio) if best else (1, 0.0)
     weight = USUAL_WEIGHT / count
     level = math.sqrt((count * rms**2 + weight * limits.usual_rms**2) / (count + weight))
-    level = max(level, limits.least_rms)
+    level = max(level, rms, limits.least_rms)
     if not naive or precision.slack > 1:
         level = max(level, limits.usual_rms)
     luck = 1.0 if one_of_many else 1 + 4 / math.sqrt(count)

@@ -14,7 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fitness.evaluation import CheckError
-from fitness.oracle.bounds import Precision, analysed, element_bound, naively, rms_limit
+from fitness.oracle.bounds import (
+    RMS_LIMIT,
+    ErrorBound,
+    Judgement,
+    Precision,
+    analysed,
+    element_bound,
+    naively,
+    rms_limit,
+)
 from fitness.oracle.bounds import judge as compare
 from fitness.oracle.cases import Case, Question, Trusted
 from fitness.oracle.inputs import TORCH_DTYPES
@@ -247,6 +256,24 @@ def test_noise_within_bounds_is_rejected_when_trusted_kernels_have_less() -> Non
     assert "no element of `c` is out of bounds" in text
     assert f"{digits(error.rms_ratio)} times larger than rounding to fp32 explains" in text
     assert "\n" not in text
+
+
+@given(
+    rms=st.floats(0.0, 1.0),
+    usual=st.floats(0.0, 0.2),
+    independent=st.integers(0, 10**6),
+    one_of_many=st.booleans(),
+    dtype=st.sampled_from(("fp32", "bf16")),
+)
+def test_what_errs_as_a_trusted_kernel_did_is_within_the_limit(
+    rms: float, usual: float, independent: int, one_of_many: bool, dtype: str
+) -> None:
+    """Sums of equal terms, in the order in which threads come to add them, err seven times as much as in another."""
+    precision = Precision(DTYPES[dtype], DTYPES["fp32"], DTYPES[dtype])
+    limits = ErrorBound(np.ones(1), least_rms=usual / 4, usual_rms=usual)
+    trusted = [Judgement(rms, rms, 0, None, independent)]
+    limit = rms_limit(precision, limits, trusted, naive=True, one_of_many=one_of_many)
+    assert limit >= RMS_LIMIT[dtype] * rms
 
 
 @examples(40)
