@@ -71,6 +71,7 @@ def summary(
     return {
         "gpus": gpus,
         "wall_s": round(search.wall_s, 1),
+        "exit_code": search.exit_code,
         "tasks": found["best"]["tasks"],
         "confirmed": found["best"]["confirmed"],
         "last_ancestor_s": round(last_ancestor_at - search.began_at, 1),

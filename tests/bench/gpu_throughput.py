@@ -58,11 +58,12 @@ class Watched:
     wall_s: float
     busy_percent: float | None
     """Share of the time that kernels ran, by nvidia-smi, mean over GPUs."""
+    exit_code: int
     said: str
 
 
 def watched(arguments: Sequence[str], environment: Mapping[str, str], gpus: Sequence[str]) -> Watched:
-    """Run `evo run` with these arguments on these GPUs. Ends the program where the search fails."""
+    """Run `evo run` with these arguments on these GPUs. Ends the program where nothing was searched."""
     query = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "-lms", "200"]
     sampler = subprocess.Popen([*query, "-i", ",".join(gpus)], stdout=subprocess.PIPE, text=True)
     begin, began_at = time.monotonic(), time.time()
@@ -71,10 +72,10 @@ def watched(arguments: Sequence[str], environment: Mapping[str, str], gpus: Sequ
     finally:
         sampler.terminate()
         busy = [int(line) for line in (sampler.communicate()[0] or "").split() if line.isdigit()]
-    if done.returncode:
+    if done.returncode not in (0, 1):  # 1: a task failed, which is a figure too
         raise SystemExit(f"the search failed: {done.stderr[-2000:]}")
     busy_percent = round(statistics.mean(busy), 1) if busy else None
-    return Watched(began_at, time.monotonic() - begin, busy_percent, done.stderr.strip()[-500:])
+    return Watched(began_at, time.monotonic() - begin, busy_percent, done.returncode, done.stderr.strip()[-500:])
 
 
 def stage_costs(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
