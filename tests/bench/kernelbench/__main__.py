@@ -8,7 +8,7 @@ the first question. The best kernel, confirmed, is exported by `evo best --as ke
 which calls KernelBench's evaluation and its timing of torch eager and torch.compile. GPUs take problems in turn. Prints
 JSON lines: our speedups over the task's strongest rival, with intervals, and what KernelBench says.
 
-fp32 products of the answers are made of three of TF32 (see evo/docs/verification.md); their rivals' are IEEE's, as
+fp32 products of the answers are made of three of TF32 (see fitness/README.md); their rivals' are IEEE's, as
 torch has it by default.
 """
 
