@@ -211,8 +211,9 @@ def _named_apart(runs: Sequence[Attached]) -> list[Attached]:
 
 def _take(connection: duckdb.DuckDBPyConnection, run: Attached) -> None:
     """Copy a run's rows, in their order, into the tables of the current schema."""
-    for name in tables(connection):
-        connection.execute(f"INSERT INTO {name} BY NAME SELECT * FROM {run.place}.{name}")
+    for name, table in tables(connection).items():
+        columns = ", ".join(map(identifier, table.schema.names))
+        connection.execute(f"INSERT INTO {name} ({columns}) SELECT {columns} FROM {run.place}.{name}")
 
 
 def _note_origins(connection: duckdb.DuckDBPyConnection, runs: Iterable[Attached]) -> None:

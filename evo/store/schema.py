@@ -15,7 +15,7 @@ from evo.store.errors import StoreError
 from operators.errors import unknown
 
 FOLDER = Path(__file__).parent
-FORMAT = 28
+FORMAT = 29
 """The number of the only format that is written and read; what changes tables, views or their meaning raises it."""
 VERSION_TABLE = "schema_version"
 
@@ -58,7 +58,7 @@ def tables(connection: duckdb.DuckDBPyConnection) -> dict[str, StoredTable]:
     columns = connection.execute(
         "SELECT table_name, list({name: column_name, nullable: is_nullable} ORDER BY column_index)"
         " FROM duckdb_columns() JOIN duckdb_tables() USING (database_name, schema_name, table_name)"
-        " WHERE database_name = current_database() AND schema_name = current_schema()"
+        " WHERE database_name = current_database() AND schema_name = current_schema() AND NOT is_generated"
         " GROUP BY table_name ORDER BY table_name"
     ).fetchall()
     found = {}

@@ -99,6 +99,7 @@ CREATE TABLE llm_calls (
     lost_usd        DOUBLE,
     latency_s       DOUBLE,
     status          VARCHAR NOT NULL,
+    heard           BOOLEAN GENERATED ALWAYS AS (status IN ('answered', 'cut', 'refused')) VIRTUAL,
     error           VARCHAR,
     cache_key       VARCHAR NOT NULL,
     sample          INTEGER NOT NULL,

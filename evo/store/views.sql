@@ -480,7 +480,7 @@ usual AS (
         sum(c.cost_usd) / nullif(sum(sent.most_usd), 0) AS usd
     FROM llm_calls AS c
     JOIN sent USING (cache_key)
-    WHERE c.status IN ('answered', 'cut', 'refused') AND coalesce(c.usage_doubt, '') = ''
+    WHERE c.heard AND coalesce(c.usage_doubt, '') = ''
     GROUP BY c.model
 ),
 spent AS (
@@ -537,7 +537,7 @@ CREATE VIEW steps AS
 WITH calls AS (
     SELECT
         request_id,
-        count(*) FILTER (status IN ('answered', 'cut', 'refused')) AS calls,
+        count(*) FILTER (heard) AS calls,
         coalesce(sum(tokens_in), 0) + coalesce(sum(tokens_out), 0) AS tokens,
         coalesce(sum(cost_usd), 0) AS cost_usd
     FROM llm_calls

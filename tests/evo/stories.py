@@ -143,7 +143,7 @@ def play(folder: Path, loop: str, stories: Sequence[Story], *, stops: tuple[int,
 TOLD = """
     select a.request_json, t.status, p.kernel_id, p.text, k.source,
         (select list({'role': role, 'messages': messages_json} order by c.rowid)
-            from llm_calls c where c.request_id = a.request_id and c.status in ('answered', 'cut', 'refused')) as calls
+            from llm_calls c where c.request_id = a.request_id and c.heard) as calls
     from asks a join tells t using (request_id) join proposals p using (request_id)
     left join kernels k on k.kernel_id = p.kernel_id order by a.number
 """

@@ -1,11 +1,11 @@
 -- The questions of a driver about calls of language models.
 
 -- [answered]
-select distinct cache_key from llm_calls where status in ('answered', 'cut', 'refused')
+select distinct cache_key from llm_calls where heard
 
 -- [answer]
 -- The first answer to a question.
-select * from llm_calls where cache_key = $key and status in ('answered', 'cut', 'refused') order by rowid limit 1
+select * from llm_calls where cache_key = $key and heard order by rowid limit 1
 
 -- [asked_outside]
 select distinct cache_key from llm_sent where messages_json is not null
@@ -34,7 +34,7 @@ from llm_sent s where s.messages_json is null group by s.cache_key having open >
 
 -- [spent]
 select
-    count(*) filter (status in ('answered', 'cut', 'refused')) as calls,
+    count(*) filter (heard) as calls,
     coalesce(sum(tokens_in), 0)::bigint as tokens_in, coalesce(sum(tokens_out), 0)::bigint as tokens_out,
     coalesce(sum(attempts), 0)::bigint as attempts, coalesce(sum(lost_tokens), 0)::bigint as lost_tokens,
     coalesce(sum(cost_usd), 0) as cost_usd, coalesce(sum(lost_usd), 0) as lost_usd
@@ -49,7 +49,7 @@ with sent as (
 calls as (
     select
         c.*, sent.most_in, sent.most_tokens,
-        c.status in ('answered', 'cut', 'refused') and coalesce(c.usage_doubt, '') = '' as told
+        c.heard and coalesce(c.usage_doubt, '') = '' as told
     from llm_calls c left join sent on sent.cache_key = c.cache_key
 )
 select

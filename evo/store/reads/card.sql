@@ -5,4 +5,4 @@ select (select count(distinct (task, kernel_id)) from individuals) as kernels,
 
 -- [models]
 -- Those that answered, the busiest first.
-select model, count(*) as calls from llm_calls where status in ('answered', 'cut', 'refused') group by model order by calls desc, model
+select model, count(*) as calls from llm_calls where heard group by model order by calls desc, model

@@ -25,7 +25,7 @@ from llm_sent order by rowid
 -- [call]
 -- The stored answer to a question, or the last failure where there never was one.
 from llm_calls where cache_key = $key
-order by status not in ('answered', 'cut', 'refused'), rowid desc limit 1
+order by not heard, rowid desc limit 1
 
 -- [messages]
 select messages_json from llm_calls where request_id = $request order by rowid

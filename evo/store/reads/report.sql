@@ -55,7 +55,7 @@ order by b.task, t.rowid
 -- [calls]
 select i.task, i.kernel_id, c.call_id, c.role, c.model, c.author, c.messages_json, c.answer
 from individuals as i join llm_calls as c using (request_id)
-where i.kernel_id in (select unnest($ids)) and c.status in ('answered', 'cut', 'refused')
+where i.kernel_id in (select unnest($ids)) and c.heard
 order by c.rowid
 
 -- [ancestors]

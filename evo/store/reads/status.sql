@@ -42,7 +42,7 @@ select model, strftime(since at time zone 'UTC', '%Y-%m-%dT%H:%M:%SZ') as since,
 from outs
 where not exists (
     select 1 from llm_calls as c
-    where c.model = outs.model and c.created_at > since and c.status in ('answered', 'cut', 'refused')
+    where c.model = outs.model and c.created_at > since and c.heard
 )
 order by model
 
