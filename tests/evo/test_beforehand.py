@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from evo.config import RunConfig
+from evo.report import health
 from evo.report.health import BEYOND_ANCESTORS, too_small
 from evo.session import run_row
 from evo.store import Store
@@ -49,6 +50,16 @@ def test_without_earlier_runs_the_sizes_of_operators_tell_and_larger_ones_take_l
         for name in (AXPB, "softmax")
     )
     assert 0 < small <= large
+
+
+def test_more_gpus_reach_more_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = RunConfig(operators=["softmax"], target="cuda", workload_set="realistic", budget={"wall_s": 1e-3})
+
+    def pace_s(*gpus: str) -> float:
+        monkeypatch.setattr(health, "devices", lambda target: [*gpus])
+        return float(too_small(made, tmp_path).partition("at ")[2].split()[0])
+
+    assert pace_s("0", "1", "2", "3") == pytest.approx(pace_s("0") / 4, rel=0.1)
 
 
 def test_the_pace_of_an_earlier_run_of_the_same_operators_tells(run_folder: Path, tmp_path: Path) -> None:
