@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mutators.llm.spending import Spending
@@ -32,19 +32,22 @@ answers of language models, every turn of a dialogue one; a call that failed is 
 evaluators were at what was asked for; `gpu_s` the same on GPUs."""
 
 
-def parse_limits(texts: tuple[str, ...] | list[str]) -> dict[str, float]:
-    """`["1h30m", "500evals"]` as amounts by kind. Raises UserError with examples."""
+def parse_limits(texts: Sequence[str], option: str = "--budget") -> dict[str, float]:
+    """`["1h30m", "500evals"]` as amounts by kind. Raises UserError with examples; `option` is what gave them."""
     limits: dict[str, float] = {}
     for text in texts:
         parts = re.findall(AMOUNT, text) if re.fullmatch(rf"(?:{AMOUNT})+", text.strip()) else []
         kinds = {UNITS[unit][0] for _, unit in parts if unit in UNITS}
         amount = sum(float(number) * UNITS[unit][1] for number, unit in parts if unit in UNITS)
-        known = all(unit in UNITS for _, unit in parts)
-        if len(kinds) != 1 or not known or not 0 < amount < MOST:
-            raise UserError(f"--budget {text}: write a number and a unit, such as {EXAMPLES}")
+        if strange := next((unit for _, unit in parts if unit not in UNITS), ""):
+            raise UserError(f"{option} {text}: there is no unit `{strange}`; write one such as {EXAMPLES}")
+        if len(kinds) != 1:
+            raise UserError(f"{option} {text}: write a number and a unit, such as {EXAMPLES}")
+        if not 0 < amount < MOST:
+            raise UserError(f"{option} {text}: more than 0 and less than {MOST:g} is possible, such as {EXAMPLES}")
         (kind,) = kinds
         if kind in limits:
-            raise UserError(f"--budget {text}: there is already a limit on {kind}")
+            raise UserError(f"{option} {text}: there is already a limit on {kind}; name one")
         limits[kind] = amount
     return limits
 

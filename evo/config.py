@@ -20,7 +20,7 @@ from fitness.profiling.metric_sets import PROVIDER, PROVIDERS
 from fitness.targets import check_target, device_info, measured_device
 from mutators.briefing import Attempt
 from mutators.llm.settings import LlmSettings
-from operators.catalog import load, same_family
+from operators.catalog import check_reference, load, same_family
 from operators.champions import offered
 from operators.definition.reading import first_problem
 from operators.definition.spec import Operator, Task
@@ -153,8 +153,7 @@ class RunConfig(BaseModel):
         for operator, task in tasks:
             operator.workload_set(config.workload_set)
             operator.naive(task.target)
-            if not (operator.folder / "reference.py").is_file():
-                raise UserError(f"{operator.folder}: reference.py is missing; it defines reference(...) in fp64 torch")
+            check_reference(operator)
             config.make_strategy(operator, task)
         return config
 
@@ -297,7 +296,7 @@ def read_config(path: Path | None, changes: Mapping[str, Any], settings: Sequenc
         return RunConfig.model_validate(raw)
     except ValidationError as error:
         where = f"{path}: " if path else ""
-        raise UserError(f"{where}{first_problem(error)}; keys are {', '.join(RunConfig.model_fields)}") from None
+        raise UserError(f"{where}{first_problem(error, RunConfig.model_fields)}") from None
 
 
 def _table(raw: dict[str, Any], name: str, path: Path | None) -> dict[str, Any]:

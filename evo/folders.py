@@ -29,7 +29,9 @@ def new_folder(runs: Path, config: RunConfig) -> Path:
         except FileExistsError:
             continue
         except OSError as error:
-            raise UserError(f"{folder}: cannot be made: {error.strerror}") from None
+            raise UserError(
+                f"{folder}: cannot be made: {error.strerror}; name a folder with --runs or EVO_RUNS"
+            ) from None
         return folder
     raise UserError(f"{runs}: too many runs in this second")
 
@@ -47,6 +49,8 @@ def find_run(runs: Path, name: str) -> Path:
     matches = [folder for folder in folders if folder.name == name] or [f for f in folders if f.name.startswith(name)]
     if len(matches) == 1:
         return matches[0]
+    if not matches and Path(name).exists():
+        raise UserError(f"{name}: there is no {DATABASE} in it, so that it is no run; name a run of {runs}/, or `last`")
     known = ", ".join(folder.name for folder in (matches or folders)[-5:]) or "none yet"
     problem = "is not unique" if matches else "does not exist"
     raise UserError(f"run {name} {problem} in {runs}/; there are: {known} (or say `last`)")

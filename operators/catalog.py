@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib.util
 import inspect
@@ -19,7 +20,7 @@ from typing import Any
 from operators.definition.reading import read_operator
 from operators.definition.spec import Operator
 from operators.errors import OperatorError, machine_error, unknown
-from operators.files import read_bytes
+from operators.files import python_fault, read_bytes
 from operators.libraries import LIBRARIES, UNNAMED, LibraryCall, compiled, compiles, own
 
 ROOT = Path(__file__).parent
@@ -105,15 +106,7 @@ class Functions:
     module: ModuleType
 
     def __post_init__(self) -> None:
-        drawn = [t.name for t in self.operator.inputs if t.distribution is None]
-        needed = {"reference": "it computes the outputs in fp64"}
-        if drawn:
-            needed["inputs"] = f"it makes {', '.join(drawn)}, which operator.toml gives no distribution"
-        if self.operator.data_dims:
-            needed["data_dims"] = f"it tells {', '.join(self.operator.data_dims)} from the inputs"
-        for name, purpose in needed.items():
-            if not self.offers(name):
-                raise OperatorError(f"{self.module.__file__}: `def {name}(...)` is missing; {purpose}")
+        _check_needed(self.operator, Path(str(self.module.__file__)), self.offers)
 
     def reference(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """fp64 torch tensors by output name."""
@@ -218,13 +211,45 @@ class Functions:
         return dict(result)
 
 
+def check_reference(operator: Operator) -> None:
+    """Raise OperatorError unless an operator's reference.py names all that the operator needs; nothing of it is run."""
+    path = _reference_file(operator.folder)
+    try:
+        nodes = [*ast.walk(ast.parse(read_bytes(path)))]
+    except OSError as error:
+        raise OperatorError(f"{path}: cannot be read: {error.strerror}") from None
+    except SyntaxError as error:
+        raise OperatorError(f"{path}: cannot be imported: {python_fault(error)}") from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise OperatorError(f"{path}: cannot be imported: {error}") from None
+    named = {getattr(node, key, None) for node in nodes for key in ("name", "asname", "id")}
+    _check_needed(operator, path, lambda name: not named.isdisjoint((name, "*")))
+
+
+def _reference_file(folder: Path) -> Path:
+    path = folder / "reference.py"
+    if not path.is_file():
+        raise OperatorError(f"{path}: no such file; reference.py defines reference(...) in fp64 torch")
+    return path
+
+
+def _check_needed(operator: Operator, path: Path, offers: Callable[[str], bool]) -> None:
+    """Raise OperatorError for a function that the operator needs, and its reference.py does not offer."""
+    drawn = [t.name for t in operator.inputs if t.distribution is None]
+    needed = {"reference": "it computes the outputs in fp64"}
+    if drawn:
+        needed["inputs"] = f"it makes {', '.join(drawn)}, which operator.toml gives no distribution"
+    if operator.data_dims:
+        needed["data_dims"] = f"it tells {', '.join(operator.data_dims)} from the inputs"
+    for name, purpose in needed.items():
+        if not offers(name):
+            raise OperatorError(f"{path}: `def {name}(...)` is missing; {purpose}")
+
+
 @lru_cache
 def functions(operator_folder: Path) -> Functions:
     """Import reference.py of an operator's folder; this imports torch. Raises OperatorError."""
-    path = operator_folder / "reference.py"
-    if not path.is_file():
-        raise OperatorError(f"{path}: no such file; reference.py defines reference(...) in fp64 torch")
-    return Functions(_read(operator_folder), _imported(path))
+    return Functions(_read(operator_folder), _imported(_reference_file(operator_folder)))
 
 
 @lru_cache

@@ -13,6 +13,11 @@ MAX_TEXT_BYTES = 4 << 20
 """The largest file that a person writes (a configuration, an operator, Python), in bytes."""
 
 
+def python_fault(error: SyntaxError) -> str:
+    """Return what is wrong with a file's Python, and where, without the name of the file."""
+    return f"not valid Python: line {error.lineno or 1}: {error.msg}"
+
+
 def read_text(path: Path, most_bytes: int = MAX_TEXT_BYTES) -> str:
     """The text of a UTF-8 file, its lines ended by `\\n`.
 

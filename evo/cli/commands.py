@@ -18,7 +18,20 @@ from evo.cli.export import packages
 from evo.cli.operators import machine, own, show_pages
 from evo.cli.outside import login, outside
 from evo.cli.runs import looks
-from evo.cli.shared import FAILED, INTERRUPTED, RUNS, USAGE, AsJson, Hub, LogAs, Notices, RunName, Runs, say
+from evo.cli.shared import (
+    FAILED,
+    INTERRUPTED,
+    RUNS,
+    USAGE,
+    AsJson,
+    Hub,
+    LogAs,
+    Notices,
+    RunName,
+    Runs,
+    backend_named,
+    say,
+)
 from evo.cli.sql import asks
 from evo.report.output import as_json as json_of
 from evo.report.output import raw, safe_streams
@@ -63,6 +76,8 @@ Trackers = Annotated[
     list[str],
     typer.Option("--track", metavar="TRACKER", help="Tell mlflow, wandb, trackio or otel of the run; repeatable."),
 ]
+UsageError: Any = typer.BadParameter.__base__
+"""Words that are no command: typer has the class under a private name."""
 ROOM_BESIDE, LEAST_SHOWN = 9, 4
 """Lines of a terminal that are kept for what is said beside a run's table; tasks that are shown at least."""
 
@@ -79,7 +94,16 @@ def main() -> None:
     """Entry point: one line and exit code 2 for what the user can cure, 1 where a machine fails."""
     with safe_streams():  # errors quote compilers, models and files, so they too pass through it
         try:
-            _narrowed(sys.argv[1:])()
+            sys.exit(_narrowed(sys.argv[1:])(standalone_mode=False) or 0)
+        except UsageError as error:
+            if not sys.argv[1:]:  # its words are the help
+                error.show()
+            else:
+                command = error.ctx.command_path if error.ctx else "evo"
+                say(f"{' '.join(error.format_message().split()).rstrip('.')}; `{command} --help` says what there is")
+            sys.exit(USAGE)
+        except typer.Abort:
+            sys.exit(INTERRUPTED)
         except UserError as error:
             say(error)
             sys.exit(FAILED if isinstance(error, MachineError) else USAGE)
@@ -196,15 +220,20 @@ def run(
         "threads": threads, "models": llm,
     }  # fmt: skip
     settings = read_config(config, changes, set_)
+    where = backend_named(ray_address, ray=ray)
+    if settings.llm:
+        from mutators.llm.client import check_models
+
+        check_models(settings.llm)  # a machine is measured for models first, which takes seconds
     resolved = settings.model_copy(update={"operators": operators_of(settings.operators)}).resolved()
     guests = invitations(resolved, from_, login()) if from_ else []
+    folder = new_folder(runs, resolved)
     if little := too_small(resolved, runs):
         say(little)
-    folder = new_folder(runs, resolved)
     if guests:
         Inbox(folder).put(guests)
     print(f"run {folder}", file=sys.stderr)
-    session = Session(ray=ray_address or ("local" if ray else ""), began=began, wait_s=wait)
+    session = Session(ray=where, began=began, wait_s=wait)
     searching(folder, lambda progress: start(resolved, folder, progress, session), as_json=as_json, told=told)
 
 
@@ -232,12 +261,12 @@ def resume(
     from evo.session import Session
     from evo.session import resume as continue_run
 
-    folder, limits = find_run(runs, run), parse_limits(budget)
+    folder, limits, where = find_run(runs, run), parse_limits(budget), backend_named(ray_address, ray=ray)
     if detach:
         _detach(runs, folder)
         return
     told = _told(track, notify, log)
-    session = Session(ray=ray_address or ("local" if ray else ""), began=began, wait_s=wait, only_confirm=confirm)
+    session = Session(ray=where, began=began, wait_s=wait, only_confirm=confirm)
     searching(folder, lambda progress: continue_run(folder, limits, progress, session), as_json=as_json, told=told)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from evo.cli.shared import FAILED, INTERRUPTED, RUNS, AsJson, Runs, say
+from evo.cli.shared import FAILED, INTERRUPTED, RUNS, AsJson, Runs, backend_named, say
 from evo.report.output import as_json as json_of
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def compare(
         return
     if show or resume:
         stored(folder)  # it says what is wrong where there is none
-    stopped, cluster = False, ray_address or ("local" if ray else "")
+    stopped, cluster = False, backend_named(ray_address, ray=ray)
     if not show:
         folder, cells = prepare(made, runs)
         running = run(folder, made, cells, ComparisonProgress(), ray=cluster, wait_s=wait)

@@ -150,7 +150,7 @@ def check(
     from evo.check_operator import check as checked
     from operators.errors import UserError
 
-    limits = parse_limits([limit])
+    limits = parse_limits([limit], "--limit")
     if set(limits) != {"wall_s"}:
         raise UserError(f"--limit {limit}: write a time, such as 60s or 5min")
     report = checked(

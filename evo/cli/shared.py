@@ -35,6 +35,15 @@ FAILED, USAGE, INTERRUPTED = 1, 2, 130
 """Exit codes: of what a machine or a check fails, of what the user can cure, and of Ctrl-C."""
 
 
+def backend_named(address: str, *, ray: bool) -> str:
+    """Return where a search works, as `evo.session.Session` has it. It raises UserError where no cluster listens."""
+    if address:
+        from evo.cluster.connection import reach
+
+        reach(address)  # rather now than when there is a folder
+    return address or ("local" if ray else "")
+
+
 def say(said: object) -> None:
     """Tell the user something, beside what a command answers."""
     print(f"evo: {said}", file=sys.stderr, flush=True)

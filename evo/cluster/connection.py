@@ -99,6 +99,7 @@ def children() -> dict[int, str]:
 HERE = "local"
 """The address of a cluster that is started for the run alone, on this machine."""
 OBJECT_STORE_BYTES = 80 << 20
+MOST_PORT = 65535
 KNOCK_S = 10.0
 TRIES = 5
 """Times in a row that an actor may die of one call."""
@@ -316,15 +317,20 @@ class Cluster:
         return remote.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False), **options)
 
 
-def knock(address: str, ray: Any) -> None:
-    """It raises UserError where no cluster listens, or not to us; Ray itself would try for long and not say why."""
+def reach(address: str) -> None:
+    """It raises UserError where nothing listens."""
     host, _, port = address.rpartition(":")
-    if address.startswith("ray://") or not host or not port.isdecimal():
+    if address.startswith("ray://") or not host or not port.isdecimal() or int(port) > MOST_PORT:
         raise UserError(f"--ray-address {address}: write HOST:PORT, and run evo on a machine of that cluster")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK_S).close()
     except OSError as error:
         raise UserError(f"--ray-address {address}: no Ray there ({error}); see `ray status`") from None
+
+
+def knock(address: str, ray: Any) -> None:
+    """It raises UserError where no cluster listens, or not to us; Ray itself would try for long and not say why."""
+    reach(address)
     if os.environ.get("RAY_AUTH_MODE") == "token" and not _has_token():  # of which Ray itself dies
         raise UserError(f"--ray-address {address}: RAY_AUTH_MODE is token, and there is none here: {COPY_TOKEN}")
     try:

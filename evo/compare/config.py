@@ -250,9 +250,7 @@ def read_comparison(path: Path, *, models: Sequence[str] = (), settings: Sequenc
     try:
         return Comparison.model_validate(raw)
     except ValidationError as error:
-        problem = first_problem(error)
-        keys = f"; keys are {', '.join(Comparison.model_fields)}" if "is not a key" in problem else ""
-        raise UserError(f"{path}: {problem}{keys}") from None
+        raise UserError(f"{path}: {first_problem(error, Comparison.model_fields)}") from None
 
 
 def _put(raw: dict[str, Any], place: tuple[str, ...], value: Any) -> None:

@@ -28,7 +28,7 @@ from evo.workers.worker import RunContext
 from fitness.judging.base import DeviceInfo
 from fitness.targets import check_target, device_info, measured_device
 from mutators.asking.manual import first_question
-from mutators.llm.client import LLM
+from mutators.llm.client import LLM, check_models
 from operators.errors import DiskError, UserError, disk_error
 
 WORK = ".work"
@@ -69,7 +69,9 @@ def prepare(comparison: Comparison, runs: Path) -> tuple[Path, list[Cell]]:
     else:
         for target in comparison.targets:
             check_target(target)
-        check(comparison)
+        for cell in check(comparison):
+            if cell.config.llm:
+                check_models(cell.config.llm)
         known = begin(folder, comparison, _devices(comparison))
     return folder, known.cells()
 

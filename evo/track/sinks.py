@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import urllib.request
@@ -89,6 +90,8 @@ def sinks(trackers: Sequence[str], notify: Sequence[str], log: str) -> list[News
         found.append(getattr(import_module(module), kind)())
     if log and log not in LOGS:
         raise UserError(f"--log {unknown('log', log, LOGS)}")
+    for target in notify:
+        _check_notified(target)
     return [*found, *map(Notify, dict.fromkeys(notify)), *([JsonLog()] if log else [])]
 
 
@@ -141,6 +144,17 @@ def _best(row: Row) -> str:
     beside = f", {ratio(row['against_library'])} of the library" if row["against_library"] else ""
     bounds = interval(row["speedup_low"], row["speedup_high"])
     return f"{ratio(row['speedup'])} of the naive kernel (95 %: {bounds}), confirmed{beside}"
+
+
+def _check_notified(target: str) -> None:
+    """Raise UserError for an address that nothing can be posted to, and for a command that the shell does not know."""
+    scheme, _, _ = target.partition("://")
+    if re.fullmatch("[A-Za-z][A-Za-z0-9+.-]*", scheme) and scheme != target and scheme not in ("http", "https"):
+        raise UserError(f"--notify {target}: notices go to an address of http or https, or to a command")
+    first = target.split(maxsplit=1)[0] if target.strip() else ""
+    plain = re.fullmatch("[A-Za-z0-9_./-]*", first) is not None  # any other word is the shell's own affair
+    if plain and subprocess.run(["sh", "-c", 'command -v -- "$0"', first], capture_output=True).returncode:
+        raise UserError(f"--notify {target}: no such command; write one that sh runs, or an address of http or https")
 
 
 class Notify:

@@ -131,12 +131,8 @@ class LLM:
         """
         if not self.settings.asked:
             return
-        litellm = await asyncio.to_thread(litellm_module)
-        for model in self.settings.asked:
-            if is_program(model):
-                program.check(model)
-            else:
-                _check_provider(litellm, model, self.settings.api_base)
+        await asyncio.to_thread(check_models, self.settings)
+        litellm = litellm_module()
         if not self.spending.calls:
             self.check_limits(asked)
             for model in self.settings.asked:
@@ -430,6 +426,15 @@ def _listed(litellm: ModuleType, model: str) -> Mapping[str, Any] | None:
 def _provider(litellm: ModuleType, model: str) -> str:
     """Litellm's name for the model's provider; empty where it knows none."""
     return known(lambda: str(litellm.get_llm_provider(model)[1])) or ""
+
+
+def check_models(settings: LlmSettings) -> None:
+    """Raise UserError for a program that is not there, a provider that litellm does not know, and a missing key."""
+    for model in settings.asked:
+        if is_program(model):
+            program.check(model)
+        else:
+            _check_provider(litellm_module(), model, settings.api_base)
 
 
 def _check_provider(litellm: ModuleType, model: str, api_base: str | None) -> None:

@@ -6,7 +6,8 @@ import itertools
 import keyword
 import math
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, TypeVar
@@ -210,12 +211,18 @@ TABLES: Mapping[str, type[BaseModel]] = {
 """The models of operator.toml, by how their tables are written."""
 
 
-def first_problem(error: ValidationError) -> str:
-    """One complaint of pydantic as one phrase: where, what is wrong; a misspelt key before what it left missing."""
+def first_problem(error: ValidationError, keys: Collection[str] = ()) -> str:
+    """One complaint of pydantic as one phrase: where, what is wrong; a misspelt key before what it left missing.
+
+    Of a key at the top that is none of `keys`, the nearest is named, or all are.
+    """
     problem = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
     where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"]).lstrip(".")
     if problem["type"] == "extra_forbidden":
-        return f"`{where}` is not a key that exists here"
+        known = keys if len(problem["loc"]) == 1 else ()
+        near = get_close_matches(where, known, n=1)
+        hint = f"; did you mean `{near[0]}`?" if near else f"; keys are {', '.join(known)}" if known else ""
+        return f"`{where}` is not a key that exists here{hint}"
     if problem["type"] == "missing":
         return f"`{where}` is missing"
     message = problem["msg"].removeprefix("Value error, ")
@@ -245,15 +252,15 @@ def _read(folder: Path, made: Callable[[_File], Made]) -> Made:
         filled, ours = fill_in(merged)
         return made(_File.model_validate(filled))
     except (FileNotFoundError, NotADirectoryError):
-        raise OperatorError(
-            f"{path}: no such file; an operator is a folder with operator.toml and reference.py"
-        ) from None
+        file = folder if folder.is_file() else path
+        problem = "it is a file" if folder.is_file() else "no such file"
+        raise OperatorError(f"{file}: {problem}; an operator is a folder with operator.toml and reference.py") from None
     except (OSError, UnicodeDecodeError) as error:
         raise OperatorError(f"{path}: cannot be read: {error}") from None
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise OperatorError(f"{path}: not valid TOML: {error}") from None
     except ValidationError as error:
-        problem = first_problem(error)
+        problem = first_problem(error, [field.alias or name for name, field in _File.model_fields.items()])
         raise OperatorError(f"{path}: {problem}{inherited.named_in(problem)}") from None
     except ValueError as error:
         shape = f"; {MADE}" if ours and str(error).startswith(f"{HIDDEN} ") else ""

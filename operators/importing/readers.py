@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from operators.errors import UserError, quote
-from operators.files import read_text
+from operators.files import python_fault, read_text
 
 FORMATS = (
     "a KernelBench file, a FlashInfer definition (.json), a SOL-ExecBench folder, a GPU MODE folder, or "
@@ -60,15 +60,9 @@ def read(source: str, inputs: str = "") -> Source:
             found = _definition(path, beside if beside.is_file() else None)
         else:
             found = _module(path, inputs)
-    except (
-        OSError,
-        UnicodeDecodeError,
-        json.JSONDecodeError,
-        SyntaxError,
-        RecursionError,
-        KeyError,
-        TypeError,
-    ) as error:
+    except SyntaxError as error:
+        raise UserError(f"{place}: {python_fault(error)}") from None
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError, KeyError, TypeError) as error:
         said = f"{type(error).__name__}: " if isinstance(error, KeyError | TypeError) else ""
         raise UserError(f"{place}: cannot be read: {said}{' '.join(str(error).split())[:200]}") from None
     return found

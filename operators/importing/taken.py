@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from operators.errors import UserError
-from operators.files import read_text
+from operators.files import python_fault, read_text
 from operators.identity import digest
 from operators.importing.readers import HERE, MOST_WORKLOADS, PLAIN, Source, licence, operator_name
 
@@ -47,7 +47,9 @@ def definition(path: Path, name: str) -> tuple[str, ast.FunctionDef]:
         tree = ast.parse(text)
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
-    except (UnicodeDecodeError, SyntaxError, ValueError, RecursionError) as error:
+    except SyntaxError as error:
+        raise UserError(f"{path}: {python_fault(error)}") from None
+    except (UnicodeDecodeError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: cannot be read: {' '.join(str(error).split())[:200]}") from None
     found = [each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == name]
     if not found:

@@ -1,12 +1,13 @@
 """Coverage of speedups' intervals where some pairs are timed in bad seconds, before and after they are fitted jointly.
 
-    python -m tests.bench.bad_seconds [--runs 300] [--kernels 120] [--bad 0.0 0.03 0.1]
+    python -m tests.bench.bad_seconds [--runs 300] [--kernels 120] [--bad 0.0 0.03 0.1] [--moment 0.01]
     python -m tests.bench.bad_seconds --of FOLDER...
 
 Simulates searches: kernels are screened beside an elite, those that seem faster are measured again in full, and one
 that promises much more than the best is confirmed, as is the leader in the end. A pair's noise is as its standard error
-says; a share of pairs (`--bad`) is timed in bad seconds and is off by a factor besides (ln: normal, 0.5), whatever its
-error says. Prints JSON, by share of bad pairs, of kernels that are not confirmed: the share of 95 % intervals that hold
+says, but for its moment (`--moment`, a standard deviation), which all of its calls share, a confirmation's too; a share
+of pairs (`--bad`) is timed in bad seconds and is off by a factor besides (ln: normal, 0.5), whatever its error says.
+Prints JSON, by share of bad pairs, of kernels that are not confirmed: the share of 95 % intervals that hold
 the true speedup, their median width as a factor, how many stand above the truly best kernel that was confirmed, and the
 rank of the truly best one by what is certain; each for verdicts by themselves (`alone`) and fitted (`joint`).
 
@@ -78,6 +79,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=300)
     parser.add_argument("--kernels", type=int, default=120)
     parser.add_argument("--bad", type=float, nargs="+", default=[0.0, 0.03, 0.1])
+    parser.add_argument("--moment", type=float, default=0.01)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--of", type=Path, nargs="+", metavar="FOLDER")
     options = parser.parse_args()
@@ -87,7 +89,7 @@ def main() -> None:
     found = {}
     for share in options.bad:
         rng = np.random.default_rng(options.seed)
-        runs = [simulated(options.kernels, share, rng) for _ in range(options.runs)]
+        runs = [simulated(options.kernels, share, options.moment, rng) for _ in range(options.runs)]
         found[str(share)] = {
             "alone": told(runs, [run.alone for run in runs]),
             "joint": told(runs, [{**run.alone, **fitted("naive", run.pairs)} for run in runs]),
@@ -102,12 +104,12 @@ def overlaps(folders: Sequence[Path]) -> dict[str, Any]:
     return {"kernels": len(rows), "overlap": len(rows) - len(apart), "apart": apart}
 
 
-def simulated(kernels: int, bad: float, rng: np.random.Generator) -> Simulated:
+def simulated(kernels: int, bad: float, moment: float, rng: np.random.Generator) -> Simulated:
     """A search whose pairs are timed in bad seconds with this probability."""
     run = Simulated()
 
     def measured(kernel: str, anchor: str, level: Level, se: float, share: float) -> Pair:
-        ratio = run.true[kernel] - run.true.get(anchor, 0.0) + se * rng.standard_normal()
+        ratio = run.true[kernel] - run.true.get(anchor, 0.0) + math.hypot(se, moment) * rng.standard_normal()
         off = (rng.random() < share) * BAD_LOG * rng.standard_normal()
         run.pairs.append(pair := Pair(kernel, anchor, level, ratio + off, se))
         return pair

@@ -13,6 +13,7 @@ from evo.cli import commands
 from evo.cli.outside import login
 from evo.config import STRATEGIES, RunConfig
 from evo.store import query
+from operators.catalog import load
 from operators.kernel import Kernel
 
 PROGRAMS = """
@@ -50,6 +51,18 @@ def evo(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *ar
         (("evaluate", "sofmax", "kernel.cpp"), "did you mean `softmax`?"),
         (("operators", "sofmax"), "did you mean `softmax`?"),
         (("operators", "--family", "quantum"), "no operator of family quantum"),
+        (("run", "softmax", "--workers", "0"), "'--workers'"),
+        (("run", "softmax", "--wrong"), "`evo run --help` says what there is"),
+        (("run", "softmax", "--budget", "0s"), "--budget 0s: more than 0"),
+        (("run", "softmax", "--llm", "cli/no-such-program"), "no such program can be run here"),
+        (("run", "softmax", "--notify", "ftp://x"), "--notify ftp://x: notices go to an address of http or https"),
+        (("run", "softmax", "--notify", "no-such-command x"), "no such command"),
+        (("run", "softmax", "--ray-address", "nowhere"), "--ray-address nowhere: write HOST:PORT"),
+        (("run", "softmax", "--ray-address", "localhost:99999"), "write HOST:PORT"),
+        (("run", "operator.toml"), "operator.toml"),
+        (("check", "softmax", "--limit", "soon"), "--limit soon: write a number and a unit"),
+        (("resume", str(Path(__file__).parent)), "so that it is no run"),
+        (("import",), "Missing argument 'SOURCE'"),
     ],
 )
 def test_what_the_user_can_cure_is_one_line_and_exit_code_2(
@@ -59,8 +72,35 @@ def test_what_the_user_can_cure_is_one_line_and_exit_code_2(
     code, out, err = evo(monkeypatch, capsys, *arguments)
     assert code == 2
     assert out == ""
-    assert words in err.splitlines()[-1]
-    assert "Traceback" not in err
+    assert words in err
+    assert len(err.splitlines()) == 1 and err.startswith("evo: ")
+    assert not [*tmp_path.iterdir()], "a run that cannot begin leaves no folder"
+
+
+@pytest.mark.parametrize(
+    ("reference", "words"),
+    [
+        ("def referenz(x): ...\n", "`def reference(...)` is missing"),
+        ("def reference(x:\n", "not valid Python: line 1"),
+    ],
+)
+def test_a_reference_that_names_nothing_is_told_before_a_run_has_a_folder(
+    reference: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    folder = tmp_path / "softmax"
+    shutil.copytree(load("softmax").folder, folder)
+    (folder / "reference.py").write_text(reference)
+    code, out, err = evo(monkeypatch, capsys, "run", str(folder), "--runs", str(tmp_path / "runs"))
+    assert (code, out) == (2, "")
+    assert err.startswith(f"evo: {folder}/reference.py: ") and words in err and len(err.splitlines()) == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_misspelt_key_is_told_the_nearest_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    (tmp_path / "c.toml").write_text("strategies = 5\n")
+    code, _, err = evo(monkeypatch, capsys, "run", "softmax", "--config", str(tmp_path / "c.toml"))
+    assert code == 2
+    assert "`strategies` is not a key that exists here; did you mean `strategy`?" in err
 
 
 def test_a_machine_without_the_device_is_one_line_and_exit_code_1(

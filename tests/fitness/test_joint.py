@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fitness.evaluation import Level
-from fitness.joint import Pair, _least_squares, fitted, underestimate
+from fitness.joint import MOMENTS, Pair, _least_squares, fitted, underestimate
 
 SE = 0.01
 
@@ -44,7 +44,7 @@ def test_a_chain_that_nothing_contradicts_adds_up() -> None:
     assert {kernel: position.log_speedup for kernel, position in found.items()} == pytest.approx(
         {"a": 1.0, "b": 1.5, "c": 1.75}
     )
-    assert found["c"].se == pytest.approx(3**0.5 * SE)
+    assert 3**0.5 * SE < found["c"].se < 3**0.5 * np.hypot(SE, MOMENTS[-1])
 
 
 def test_a_confirmation_moves_all_that_were_timed_beside_an_anchor_of_bad_seconds() -> None:
@@ -69,6 +69,32 @@ def test_a_confirmation_moves_all_that_were_timed_beside_an_anchor_of_bad_second
 def test_a_screening_counts_only_until_the_kernel_was_measured_in_full() -> None:
     pairs = [pair("a", "naive", 1.2, Level.SCREEN), pair("a", "naive", 1.0)]
     assert fitted("naive", pairs)["a"].log_speedup == pytest.approx(1.0)
+
+
+def chains(off: float) -> list[Pair]:
+    """Twelve kernels, each a child of a child of the naive one, and confirmed: off from their chains by so much."""
+    return [
+        each
+        for n in range(12)
+        for each in (
+            pair(f"a{n}", "naive", 1.0, se=0.003),
+            pair(f"b{n}", f"a{n}", 0.5, se=0.003),
+            pair(f"b{n}", "naive", 1.5 + (-1) ** n * off, Level.CONFIRMED, se=0.003),
+        )
+    ]
+
+
+def test_intervals_are_as_wide_as_moments_of_pairs_differ() -> None:
+    """A chain of two pairs is off from its confirmation by 3 %, where each pair knows of 0.3 %; or by nothing."""
+    one_more = [pair("c", "naive", 1.0, se=0.003), pair("d", "c", 0.5, se=0.003)]
+    alone, quiet, apart = (fitted("naive", [*known, *one_more])["d"].se for known in ([], chains(0.0), chains(0.03)))
+    assert quiet < 0.007 < alone < 0.015 < apart < 0.03
+    assert fitted("naive", [*chains(0.03), *one_more])["d"].log_speedup == pytest.approx(1.5, abs=1e-6)
+
+
+def test_moments_of_one_wild_pair_are_no_wider_than_the_widest_that_is_known() -> None:
+    wild = [*chains(0.0), pair("w", "naive", 1.0), pair("w", "naive", 2.0, Level.CONFIRMED)]
+    assert fitted("naive", [*wild, pair("c", "naive", 1.0)])["c"].se <= np.hypot(SE, MOMENTS[-1])
 
 
 def test_errors_grow_with_what_pairs_disagree_by() -> None:

@@ -373,7 +373,7 @@ def test_a_folder_without_the_file_is_told_what_an_operator_is(tmp_path: Path) -
     with pytest.raises(OperatorError, match="no such file; an operator is a folder with operator"):
         read_operator(tmp_path / "nothing")
     (tmp_path / "file").touch()
-    with pytest.raises(OperatorError, match="no such file; an operator is a folder"):
+    with pytest.raises(OperatorError, match="file: it is a file; an operator is a folder"):
         read_operator(tmp_path / "file")
 
 
