@@ -319,7 +319,8 @@ class Studio:
                     return found
             if left <= 0 or not may_come:
                 where = await asyncio.to_thread(self._where, wanted.of)
-                return Result(f"There is no verdict yet. {where}\n{(await self._status(ReadStatus())).text}")
+                lost = "The machine was too busy to time it, and it was handed in again. " if again < AGAIN else ""
+                return Result(f"There is no verdict yet. {lost}{where}\n{(await self._status(ReadStatus())).text}")
             self._sessions.ensure()
             await asyncio.sleep(min(left, LOOK_EVERY_S))
 

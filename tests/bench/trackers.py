@@ -99,7 +99,7 @@ class MlflowServer:
         return {"MLFLOW_TRACKING_URI": url}
 
     def held(self, url: str) -> Held:
-        """What it has."""
+        """Count what it has."""
         from mlflow import MlflowClient
 
         client, found = MlflowClient(url), Counter[str]()
@@ -133,7 +133,7 @@ class OtelServer:
         return {"OTEL_EXPORTER_OTLP_ENDPOINT": url}
 
     def held(self, url: str) -> Held:
-        """What it has; a span that came twice counts once."""
+        """Count what it has; a span that came twice counts once."""
         lines = [json.loads(line) for line in self._kept.read_text().splitlines()] if self._kept.exists() else []
         spans = {line["span"]: line for line in lines if "span" in line}
         gauges = {tuple(line["gauge"]) for line in lines if "gauge" in line}
@@ -263,7 +263,7 @@ def killed(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def tracked(options: argparse.Namespace, tracker: str, fault: str, model: str) -> dict[str, Any]:
-    """What became of one search."""
+    """Run one search, and return what became of it and of its tracker's data."""
     budget_s = float(re.sub(r"\D", "", options.budget))
     with tempfile.TemporaryDirectory() as place, ExitStack() as stack:
         folder = Path(place)
