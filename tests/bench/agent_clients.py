@@ -49,7 +49,8 @@ class Model:
         if asks and self._goes_on(body["messages"]):
             block = {"type": "tool_use", "id": f"toolu_{self._turns}", "name": asks, "input": {}}
             delta = {"type": "input_json_delta", "partial_json": "{}"}
-        message: dict[str, Any] = {"id": "m", "type": "message", "role": "assistant", "model": body.get("model"), "content": [],
+        message: dict[str, Any] = {"id": "m", "type": "message", "role": "assistant",
+                   "model": body.get("model"), "content": [],
                    "stop_reason": None, "usage": {"input_tokens": 1, "output_tokens": 1}}  # fmt: skip
         stop = {"stop_reason": "tool_use" if block["type"] == "tool_use" else "end_turn", "stop_sequence": None}
         return [
