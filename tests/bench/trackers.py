@@ -356,6 +356,8 @@ def main() -> None:
     if options.serve_otlp:
         serve_otlp(int(options.serve_otlp[0]), Path(options.serve_otlp[1]))
         return
+    # Without a network `mlflow server` waits for ever where litellm is installed, which looks for prices in a thread.
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     with subprocess.Popen(
         [sys.executable, "-m", "tests.bench.model_searches", "--serve", str(ANSWER_S)],
         stdout=subprocess.PIPE, text=True,

@@ -292,6 +292,11 @@ def test_mlflow_gets_settings_figures_and_files(tmp_path: Path, monkeypatch: pyt
     names = {file.path for file in client.list_artifacts(run.info.run_id)}
     assert {"report.html", "verdicts.json", "kernels"} <= names
 
+    (folder / "track-mlflow.json").unlink()
+    assert follow(folder, Mlflow(), OVER, said.append), said
+    (same,) = client.search_runs([run.info.experiment_id])
+    assert same.info.run_id == run.info.run_id, "a run that was begun without a note of it is gone on with"
+
 
 @pytest.mark.filterwarnings("ignore")
 def test_an_mlflow_that_is_down_is_unreached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
