@@ -80,10 +80,7 @@ def track(
 
     folder = Path(run) if beside_search else find_run(runs, run)
     most_s = DRAIN_S if beside_search else None  # who asks by hand may wait
-    if lacking := follow(folder, takers, beside=beside_search, say=say, most_s=most_s):
-        trackers = [name for name in lacking if name in to]
-        how = f"; for the rest: evo track {folder} --to {' --to '.join(trackers)}" if trackers else ""
-        say(f"{', '.join(lacking)} did not take everything{how}")
+    lacking = follow(folder, takers, beside=beside_search, say=say, most_s=most_s)
     sys.stderr.flush()
     os._exit(1 if lacking else 0)  # a client's thread that hangs is not waited for
 

@@ -56,6 +56,8 @@ from operators.errors import UserError, unknown
 from operators.kernel import Kernel
 from operators.plan.defaults import with_defaults
 
+AGAIN = 2
+"""Times that a call which waits hands in once more what was lost to a busy machine."""
 LOOK_EVERY_S = 2.0
 """A reader's snapshot of a run that is being written is about as old."""
 QUERY_LIMIT_S = 60.0
@@ -163,6 +165,8 @@ class Studio:
         self._baseline = Kernel(operator.name, task.target, operator.naive(task.target))
         self._answers: dict[str, str] = {}
         """By kernel id of a draft, the question that it was the answer to, where its kernel may have another id."""
+        self._handed: dict[str, HandIn] = {}
+        """By kernel id of a draft, how it was handed in last."""
         self._bench = Workbench(
             operator, task, start=self._best().kernel, manual=self._manual, read=self._run.rows, pool=pool,
             anchor=self._best,
@@ -262,6 +266,7 @@ class Studio:
         kernel = handed.kernel
         if handed.failed or kernel is None:
             return handed
+        self._handed[kernel.id] = wanted
         if key := wanted.question and await asyncio.to_thread(self._key_or_none, wanted.question):
             source = with_defaults(kernel.source, kernel.values)
             text = f"CHANGE: {handed.change}\n\n```cpp\n{source}\n```\n"
@@ -304,17 +309,26 @@ class Studio:
     # --- verdicts ---------------------------------------------------------------------------------------------------
 
     async def _verdict(self, wanted: ReadVerdict) -> Result:
-        end = time.monotonic() + wanted.wait_s
+        end, again = time.monotonic() + wanted.wait_s, AGAIN
         while True:
             may_come = self._sessions.under_way or Inbox(self.folder).files()
-            if found := await asyncio.to_thread(self._fate, wanted.of):
-                return found
-            left = end - time.monotonic()
+            found, left = await asyncio.to_thread(self._fate, wanted.of), end - time.monotonic()
+            if found:
+                again -= 1
+                if left <= 0 or not may_come or again < 0 or not await self._again(found):
+                    return found
             if left <= 0 or not may_come:
                 where = await asyncio.to_thread(self._where, wanted.of)
-                return Result(f"There is no verdict yet. {where}\n{(await self._status(ReadStatus())).text}")
+                lost = "The machine was too busy to time it, and it was handed in again. " if again < AGAIN else ""
+                return Result(f"There is no verdict yet. {lost}{where}\n{(await self._status(ReadStatus())).text}")
             self._sessions.ensure()
             await asyncio.sleep(min(left, LOOK_EVERY_S))
+
+    async def _again(self, found: Result) -> bool:
+        """Hand in a draft of this server once more, if a machine that was too busy is why it was lost."""
+        lost = found.unsaid.get("lost")
+        handed = (wanted for name, wanted in self._handed.items() if lost and name.startswith(lost))
+        return (wanted := next(handed, None)) is not None and not (await self._submit(wanted)).failed
 
     def _where(self, of: str) -> str:
         """Words on what a verdict that is not there waits for."""
@@ -450,7 +464,7 @@ def no_tool(name: str, tools: Sequence[Tool]) -> Result:
 def lost_draft(kernel_id: str, failure: str) -> Result:
     """Return the end of a draft that the machine gave no verdict on."""
     head = f"Kernel {kernel_id[:12]} has no verdict, by no fault of its own: hand it in again with `submit`, unchanged."
-    return Result(bounded(f"{head}\n{untrusted(failure)}"), failed=True)
+    return Result(bounded(f"{head}\n{untrusted(failure)}"), failed=True, unsaid={"lost": kernel_id})
 
 
 def best_line(row: Row) -> str:

@@ -20,12 +20,12 @@ from typing import Any
 from evo.folders import began
 from evo.store import StoreError, has_writer
 from evo.track.news import look
-from evo.track.sinks import NewsSink, Unreached
+from evo.track.sinks import TRACKERS, NewsSink, Unreached
 
 LINGER_S = 5.0
 """Seconds that a search waits at its end for those who follow it."""
 DRAIN_S = 60.0
-"""Seconds after a session's end in which sinks may take the rest."""
+"""Seconds after a session's end in which sinks may take the rest, where a search began it."""
 MOST_WAIT_S = 60.0
 """Seconds between two tries to reach a sink, at most; they double from one on."""
 NICENESS = 10
@@ -34,23 +34,26 @@ BESIDE = "--beside-search"
 Say = Callable[[str], None]
 
 
-def follow(folder: Path, sink: NewsSink, over: threading.Event, say: Say, drain_s: float = DRAIN_S) -> bool:
-    """Give a sink what is new until the session is over and it has the rest; whether it has it."""
+def follow(folder: Path, sink: NewsSink, over: threading.Event, say: Say) -> bool:
+    """Give a sink what is new until the session is over and it has the rest; whether it has it.
+
+    An outage is said once, when it begins. After the session's end one that was down before is tried once.
+    """
     place = folder / f"track-{sink.name}.json"
     kept = _read(place)
-    wait_s, last_s, is_down = 1.0, None, False
+    wait_s, is_down = 1.0, False
     while True:
         has_ended = over.is_set()
-        last_s = (last_s or time.monotonic() + drain_s) if has_ended else None
         try:
             news, seen = look(folder, kept["seen"], has_ended=has_ended)
             sink.take(news, kept["memory"])
         except (Unreached, StoreError) as error:
-            if not is_down:
-                say(f"{sink.name} is not reached: {error}; the run goes on, and what it misses is kept")
-            is_down = True
-            if last_s is not None and time.monotonic() + wait_s > last_s:
+            _write(place, kept)  # the memory of what was done before the fault
+            if is_down and has_ended:
                 return False
+            if not is_down and (isinstance(error, Unreached) or has_ended):  # a store may be about to be made
+                say(f"{sink.name} is not reached: {error}; the run goes on{_later(folder, sink)}")
+                is_down = True
             _pause(over, wait_s)
             wait_s = min(2 * wait_s, MOST_WAIT_S)
             continue
@@ -61,6 +64,11 @@ def follow(folder: Path, sink: NewsSink, over: threading.Event, say: Say, drain_
             return True
         if news.is_all:
             over.wait(sink.period_s)
+
+
+def _later(folder: Path, sink: NewsSink) -> str:
+    """Words on how a tracker gets what it misses."""
+    return f", and what it misses is kept: evo track {folder} --to {sink.name}" if sink.name in TRACKERS else ""
 
 
 def _pause(over: threading.Event, seconds: float) -> None:
@@ -92,13 +100,12 @@ def track(
     *,
     beside: bool,
     say: Say,
-    drain_s: float = DRAIN_S,
     most_s: float | None = None,
 ) -> list[str]:
     """Follow a run until its session is over; the names of sinks that do not have everything.
 
-    One that is down then is tried for `drain_s`, one that hangs is left after `most_s`, if that is a limit. `beside`:
-    the search closes this process's standard input when it is over; else it is when no process writes the run.
+    One that hangs or is slow is left after `most_s` then, if that is a limit. `beside`: the search closes this
+    process's standard input when it is over; else it is when no process writes the run.
     """
     over = threading.Event()
     threading.Thread(target=_until_over, args=(folder, over, beside), name="evo-track-end", daemon=True).start()
@@ -108,7 +115,7 @@ def track(
     done: dict[str, bool] = {}
 
     def serve(sink: NewsSink) -> None:
-        done[sink.name] = follow(folder, sink, over, say, drain_s)
+        done[sink.name] = follow(folder, sink, over, say)
 
     threads = [threading.Thread(target=serve, args=(sink,), name=sink.name, daemon=True) for sink in sinks]
     for thread in threads:
@@ -117,6 +124,8 @@ def track(
     last_s = None if most_s is None else time.monotonic() + most_s
     for thread in threads:
         thread.join(None if last_s is None else max(last_s - time.monotonic(), 0.0))
+    for late in (sink for sink in sinks if sink.name not in done):
+        say(f"{late.name} has not taken everything{_later(folder, late)}")
     return [sink.name for sink in sinks if not done.get(sink.name)]
 
 

@@ -11,6 +11,7 @@ from evo.api import Row, Run
 from evo.report.health import State, settings, state_of
 from evo.report.output import Scrubber
 from evo.report.status import best_kernels, summary
+from evo.store import StoreError
 from operators.plan.defaults import with_defaults
 
 STREAMS = ("track.points", "track.requests", "track.calls", "track.verdicts", "track.events")
@@ -93,7 +94,7 @@ def _point(row: Row, names: tuple[str, ...], prefix: str) -> NewsPoint:
 def look(folder: Path, seen: Seen, *, has_ended: bool) -> tuple[News, Seen]:
     """Return the news, without secrets, and what was seen with them; `has_ended`: the session had, before.
 
-    It raises StoreError.
+    It raises StoreError, also for a run whose store another process is about to make.
     """
     run, scrub = Run(folder), Scrubber().secrets
     state, reason = state_of(run)
@@ -103,11 +104,13 @@ def look(folder: Path, seen: Seen, *, has_ended: bool) -> tuple[News, Seen]:
         return [{name: scrub(v) if isinstance(v, str) else v for name, v in row.items()} for row in found]
 
     with run:
-        (about,) = told("runs.run")
+        abouts = told("runs.run")
         rows = {
             stream.partition(".")[2]: told(stream, since=seen.get(stream, -1), most=MOST_ROWS) for stream in STREAMS
         }
         bests = run.rows("track.bests")
+    if not abouts:
+        raise StoreError(f"{folder}: it has not begun yet")
     known: Mapping[str, str] = seen.get(BESTS, {})
     places = {
         stream: found[-1]["place"] if (found := rows[stream.partition(".")[2]]) else seen.get(stream, -1)
@@ -116,7 +119,7 @@ def look(folder: Path, seen: Seen, *, has_ended: bool) -> tuple[News, Seen]:
     is_all = all(len(found) < MOST_ROWS for found in rows.values())
     # Their step is the last one there is: figures of earlier steps come first.
     fresh = [row for row in bests if is_all and known.get(row["task"]) != row["kernel_id"]]
-    news = News(run, about, state, scrub(reason), rows, fresh, is_all, has_ended and is_all)
+    news = News(run, abouts[0], state, scrub(reason), rows, fresh, is_all, has_ended and is_all)
     return news, {**places, BESTS: {**known, **{row["task"]: row["kernel_id"] for row in fresh}}}
 
 

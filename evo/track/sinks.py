@@ -55,7 +55,7 @@ def reaching() -> Iterator[None]:
     except Unreached:
         raise
     except Exception as error:
-        said = " ".join(str(error).split())[:300]
+        said = " ".join(str(error).split())[:MOST_SAID]
         raise Unreached(f"{type(error).__name__}: {said}" if said else type(error).__name__) from error
 
 
@@ -66,6 +66,8 @@ TRACKERS = {
     "otel": ("evo.track.trackers:Otel", "opentelemetry.exporter.otlp.proto.http"),
 }
 """By name the class, and the package that its extra brings."""
+MOST_SAID = 160
+"""Letters of a client's own words on a fault."""
 LOGS = ("json",)
 LONGEST_S = 30.0
 """Seconds that a notice's address or command may take."""

@@ -66,7 +66,7 @@ class Mlflow:
     @cached_property
     def _client(self) -> Any:
         # The library's own patience is minutes a call; here the next look is the next try.
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
         from mlflow import MlflowClient
 
@@ -76,6 +76,9 @@ class Mlflow:
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
         found = self._client.get_experiment_by_name(name)
         experiment = found.experiment_id if found else self._client.create_experiment(name)
+        # A process that was left while the server was slow may have begun it without a note of it.
+        if found and (known := self._client.search_runs([experiment], f"tags.`evo.run` = '{news.id}'", max_results=1)):
+            return str(known[0].info.run_id)
         tags = {"evo.run": news.id, "mlflow.source.name": PROJECT}
         begun = self._client.create_run(experiment, int(1e3 * news.about["created_at"].timestamp()), tags, news.id)
         return str(begun.info.run_id)

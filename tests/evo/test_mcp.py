@@ -34,7 +34,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from evo.outside.drafts import LOG, DraftWorkers, Sessions
 from evo.outside.mcp_server import Opened, make_server
 from evo.outside.mcp_shelf import OWN as SHELF
-from evo.outside.mcp_tools import OF_THE_BENCH, OWN, Studio, Studios, best_line
+from evo.outside.mcp_tools import OF_THE_BENCH, OWN, Studio, Studios, best_line, lost_draft
 
 ROOT = Path(__file__).parents[2]
 OPERATOR = ROOT / "tests" / "data" / "axpb"
@@ -246,6 +246,36 @@ def test_a_kernel_that_waits_for_its_verdict_is_queued_and_not_handed_in_twice(s
     assert "is handed in already, and waits" in outside_runs.tell(tmp_path / "run", line).problems[0]
     ((text, failed),) = used(studio, ("verdict", {"of": kernel.id[:12], "wait_s": 0}))
     assert not failed and text.startswith("There is no verdict yet. It is queued until the search goes on")
+
+
+@pytest.mark.slow
+def test_a_call_that_waits_hands_in_again_what_a_busy_machine_lost(
+    studio: Studio, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*_: Any) -> None:
+        raise UserError("there is no compiler")
+
+    tries: list[int] = []
+
+    def lost(_: Studio, kernel_id: str) -> Result:
+        inbox = Inbox(tmp_path / "run").files()
+        tries.append(len(inbox))
+        for file in inbox:
+            file.unlink()
+        return lost_draft(kernel_id, "the machine was too busy to time it")
+
+    monkeypatch.setattr(DraftWorkers, "run", fails)
+    monkeypatch.setattr(Studio, "_judged", lost)
+    monkeypatch.setattr("evo.outside.mcp_tools.LOOK_EVERY_S", 0.01)
+    made = Kernel("softmax", "cpu", "/*! evo\n*/\nvoid softmax() {}\n")
+    *_, (text, failed) = used(
+        studio,
+        ("build", {"source": made.source}),
+        ("submit", {"kernel": made.id, "change": "nothing"}),
+        ("verdict", {"of": made.id[:12], "wait_s": 60}),
+    )
+    assert tries == [1, 1, 1], "each time it was in the inbox once"
+    assert failed and "hand it in again" in text and "too busy" in text
 
 
 @pytest.mark.slow

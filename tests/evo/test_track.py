@@ -112,15 +112,34 @@ def test_no_sink_is_told_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_sink_that_was_down_gets_all_of_it_and_one_line_says_so(tmp_path: Path) -> None:
-    folder, sink, said = ended(tmp_path / "run"), Told(faults=2), []
+    folder, sink, said = ended(tmp_path / "run"), Told(faults=1), []
     assert follow(folder, sink, OVER, said.append)
     assert len(sink.rows("calls")) == 2
-    assert said == ["told is not reached: connection refused; the run goes on, and what it misses is kept"]
+    assert said == ["told is not reached: connection refused; the run goes on"]
+
+
+def test_a_store_without_a_run_yet_ends_no_thread(tmp_path: Path) -> None:
+    folder, said = tmp_path / "run", []
+    Store(folder, create=True).close()
+    assert not follow(folder, Told(), OVER, said.append)
+    assert len(said) == 1 and "it has not begun yet" in said[0]
+
+
+def test_a_tracker_that_is_down_is_said_once_with_the_command_for_what_it_misses(tmp_path: Path) -> None:
+    class Down(Told):
+        name = "otel"
+
+    folder, said = ended(tmp_path / "run"), []
+    assert track(folder, [Down(faults=10**6)], beside=False, say=said.append) == ["otel"]
+    assert said == [
+        "otel is not reached: connection refused; the run goes on, and what it misses is kept: "
+        f"evo track {folder} --to otel"
+    ]
 
 
 def test_what_a_dead_tracker_missed_is_sent_later(tmp_path: Path) -> None:
     folder = ended(tmp_path / "run")
-    assert track(folder, [Told(faults=10**6)], beside=False, say=silent, drain_s=0.5) == ["told"]
+    assert track(folder, [Told(faults=10**6)], beside=False, say=silent) == ["told"]
     sink = Told()
     assert track(folder, [sink], beside=False, say=silent) == []
     assert len(sink.rows("calls")) == 2
@@ -273,13 +292,18 @@ def test_mlflow_gets_settings_figures_and_files(tmp_path: Path, monkeypatch: pyt
     names = {file.path for file in client.list_artifacts(run.info.run_id)}
     assert {"report.html", "verdicts.json", "kernels"} <= names
 
+    (folder / "track-mlflow.json").unlink()
+    assert follow(folder, Mlflow(), OVER, said.append), said
+    (same,) = client.search_runs([run.info.experiment_id])
+    assert same.info.run_id == run.info.run_id, "a run that was begun without a note of it is gone on with"
+
 
 @pytest.mark.filterwarnings("ignore")
 def test_an_mlflow_that_is_down_is_unreached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     said: list[str] = []
-    assert not follow(ended(tmp_path / "run"), Mlflow(), OVER, said.append, drain_s=0.0)
+    assert not follow(ended(tmp_path / "run"), Mlflow(), OVER, said.append)
     assert len(said) == 1 and said[0].startswith("mlflow is not reached: ")
 
 
@@ -322,7 +346,7 @@ def test_a_collector_that_is_down_or_slow_is_unreached(
     said: list[str] = []
     with server(answer_s=3.0) as (address, _):
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", address if is_slow else "http://127.0.0.1:9")
-        assert not follow(ended(tmp_path / "run"), Otel(), OVER, said.append, drain_s=0.0)
+        assert not follow(ended(tmp_path / "run"), Otel(), OVER, said.append)
     assert len(said) == 1 and said[0].startswith("otel is not reached: ")
 
 
