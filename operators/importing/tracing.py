@@ -599,7 +599,8 @@ class Trials:
             dims = found
 
     def bound(self, dims: Mapping[str, int]) -> str:
-        """`rounding` where running error analysis knows all operators and bounds their errors well."""
+        """`running` where error analysis bounds errors well, `sampled` where it is too wide, and `measured` where it
+        does not know an operator."""
         try:
             with foreign(REAL_S), torch.no_grad():
                 leaves, tensors, _ = real(self.problem, self.sizes(dims), 2)
@@ -618,9 +619,9 @@ class Trials:
             if y.is_floating_point() and y.numel():
                 largest = float(y.abs().max())
                 if not float(sizes[name].median()) <= WIDEST * (largest or 1.0):
-                    self.made.notes.append("errors are measured, as their analysis is too wide")
-                    return "measured"
-        return "rounding"
+                    self.made.notes.append("errors are bounded by samples, as their analysis is too wide")
+                    return "sampled"
+        return "running"
 
     def telling(self, dims: Mapping[str, int]) -> float:
         """A spread of inputs that results depend on. It raises Failed where there is none."""

@@ -4,18 +4,50 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from evo.outside.importing import import_problem, operators_of
+from fitness.judging.mutation_test import MutationTest
+from fitness.targets import place
 from operators.catalog import load
+from operators.definition.spec import Task
 from operators.errors import UserError
 from operators.importing.readers import read
+from operators.kernel import Kernel
 
 DATA = Path(__file__).parents[1] / "data" / "imports"
 BASE = DATA / "3_Linear_Gelu_Scale.py"
+DEEP = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self, layers):
+        super().__init__()
+        made = []
+        for _ in range(layers):
+            made += [nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU()]
+        self.all = nn.Sequential(*made)
+
+    def forward(self, x):
+        return self.all(x)
+
+
+batch, side = 8, 64
+
+
+def get_inputs():
+    return [torch.rand(batch, 8, side, side)]
+
+
+def get_init_inputs():
+    return [12]
+"""
 
 
 @pytest.mark.slow
@@ -105,6 +137,27 @@ def test_inputs_that_all_give_one_result_are_spread_and_a_task_of_one_result_is_
     problem.write_text(problem.read_text().replace("torch.relu(x - 6)", "(x - x).clamp(min=0)"))
     with pytest.raises(UserError, match="do not depend on its inputs"):
         import_problem(f"{problem}:low", inputs=f"{problem}:make", out=tmp_path / "same")
+
+
+@pytest.mark.slow
+def test_a_deep_network_is_judged_by_samples_of_its_errors(tmp_path: Path) -> None:
+    """Its analysis is too wide, and so many times the error of a plain sum, as measured bounds grant, is too tight."""
+    problem = tmp_path / "1_Deep.py"
+    problem.write_text(DEEP)
+    folder, lines = import_problem(str(problem), out=tmp_path / "deep", name="deep")
+    operator = load(str(folder))
+    assert any("by samples" in line for line in lines)
+    assert operator.tolerance.bound == "rounding"
+    kernel, task = Kernel("deep", "cpu", operator.naive("cpu")), Task("deep", "fp32", "cpu")
+    host = place(operator, task, workload_set="cpu", folder=tmp_path)
+    test = MutationTest(host, kernel, operator.hidden, seed=0)
+    try:
+        assert test.naive().rejection is None
+        wrong = replace(kernel, source=kernel.source.replace("ACC(1e-05)", "ACC(2e-02)"))
+        assert wrong.source != kernel.source
+        assert test.tried(wrong).rejection is not None
+    finally:
+        test.close()
 
 
 @pytest.mark.slow
