@@ -374,7 +374,8 @@ class MovedResults(RunningErrors):  # type: ignore[no-untyped-call]
             self.random[x.device] = torch.Generator(x.device).manual_seed(self.sample)
         signs = torch.empty(() if self.is_alike else x.shape, device=x.device)
         signs.bernoulli_(0.5, generator=self.random[x.device]).mul_(2).sub_(1)
-        x.add_(_bounded(error) * self.granted * signs)
+        # No number stands for any number: a norm would make a small one of one that is too large.
+        x.add_(torch.where(_bounded(error) < LARGEST, error * self.granted * signs, math.nan))
 
 
 # --- rules by operator: each gets the errors, the operator, its result, and its arguments -----------------------------
@@ -384,7 +385,8 @@ Rule = Callable[..., Any]
 
 def _bilinear(run: RunningErrors, func: Callable[..., Tensor], a: Tensor, b: Tensor, terms: int, *rest: Any) -> Tensor:
     """A sum of products of elements of a and b."""
-    total: Tensor = run.sums(terms) * func(a.double().abs(), b.double().abs(), *rest)
+    size = func(a.double().abs(), b.double().abs(), *rest)
+    total = torch.where(size > run.most_sum, LARGEST, run.sums(terms) * size)
     for left, right in ((run.of(a), b.double().abs()), (a.double().abs(), run.of(b))):
         if left is not None and right is not None:
             total = total + func(left, right, *rest)

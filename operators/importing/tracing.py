@@ -123,6 +123,11 @@ def foreign(seconds: int) -> Iterator[None]:
         raise
     except TimeoutError as error:
         raise TooLong(str(error)) from None
+    except ModuleNotFoundError as error:
+        raise Hopeless(
+            f"it needs the package {error.name}, which is not here: install it beside torch, or name the folder that "
+            "it lies in by PYTHONPATH"
+        ) from None
     except (Exception, SystemExit) as error:  # noqa: BLE001 (the border to a foreign source)
         raise Failed(f"{type(error).__name__}: {' '.join(str(error).split())[:250]}") from None
     finally:
@@ -699,7 +704,10 @@ def _at(dims: Mapping[str, int]) -> str:
 def look(problem: Problem) -> dict[str, Any]:
     """The description of a problem. Raises Failed."""
     symbolic = attempts(problem)
-    made = recorded(symbolic, problem)
+    try:
+        made = recorded(symbolic, problem)
+    except ValueError as error:
+        raise Failed(str(error)) from None
     graph = checked(made.graph)
     trials = Trials(problem, made, symbolic, graph)
     hidden = trials.hidden()
@@ -754,6 +762,9 @@ def drawn_otherwise(
     for each in inputs:
         if each["name"] in large:
             each["bounded"] = True
+            if normal := re.fullmatch(r"normal\((.+), (.+)\)", each.get("distribution", "")):
+                mean, deviation = map(float, normal.groups())
+                each["distribution"] = f"uniform({mean - 2 * deviation:.6g}, {mean + 2 * deviation:.6g})"
             made.notes.append(f"`{each['name']}` keeps to its range, beyond which results are not finite")
         if each["name"] in zeros:
             each["specials"] = []

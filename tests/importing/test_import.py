@@ -91,7 +91,7 @@ def test_a_source_finds_packages_that_pythonpath_names(tmp_path: Path, monkeypat
     text = BASE.read_text(encoding="utf-8")
     problem = tmp_path / "problem.py"
     problem.write_text(f"import a_package_of_the_users\n{text}")
-    with pytest.raises(UserError, match="a_package_of_the_users"):
+    with pytest.raises(UserError, match=r"needs the package a_package_of_the_users, .* PYTHONPATH"):
         import_problem(str(problem), out=tmp_path / "not")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "elsewhere"))
     folder, _ = import_problem(str(problem), out=tmp_path / "found", name="found")
@@ -137,6 +137,18 @@ def test_inputs_that_all_give_one_result_are_spread_and_a_task_of_one_result_is_
     problem.write_text(problem.read_text().replace("torch.relu(x - 6)", "(x - x).clamp(min=0)"))
     with pytest.raises(UserError, match="do not depend on its inputs"):
         import_problem(f"{problem}:low", inputs=f"{problem}:make", out=tmp_path / "same")
+
+
+@pytest.mark.slow
+def test_normal_numbers_of_which_large_ones_are_not_finite_keep_to_two_deviations(tmp_path: Path) -> None:
+    problem = tmp_path / "1_grown.py"
+    problem.write_text(
+        "import torch\n\n\ndef grown(x):\n    return torch.exp(torch.cumsum(x, 1))\n\n\n"
+        "def make(rows=6, columns=40):\n    return torch.randn(rows, columns)\n"
+    )
+    folder, _ = import_problem(f"{problem}:grown", inputs=f"{problem}:make", out=tmp_path / "grown")
+    (x,) = load(str(folder)).inputs
+    assert x.bounded and x.distribution and (x.distribution.a, x.distribution.b) == (-2, 2)
 
 
 @pytest.mark.slow
