@@ -24,7 +24,12 @@ import torch
 from torch import nn
 from torch._decomp import core_aten_decompositions
 from torch._guards import Source
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+)
 from torch.func import functional_call, functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, GuardOnDataDependentSymNode, ShapeEnv
@@ -58,7 +63,7 @@ MOST_TRIED = 16
 MOST_SMALL = 1 << 29
 """Elements of all values in the workload set `small`: 4 GiB in fp64."""
 MOST_QUICK, MOST_QUICK_WORK = 30_000_000, 3e9
-"""Elements, and operations, of recorded calls that are workloads of the set `cpu` too."""
+"""Elements, and operations, of recorded calls that are workloads of the set `cpu` too: plain loops take a second."""
 REAL_S = 20
 BY_VALUES = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)
 FLOATING = ("T", "ACC", "fp16", "bf16", "fp32", "fp64")
@@ -153,9 +158,18 @@ def prepare_torch() -> None:
         return torch.sym_sqrt(number) if isinstance(number, torch.SymInt | torch.SymFloat) else root(number)
 
     math.sqrt = either_root
+    FakeTensor.__deepcopy__ = copied  # type: ignore[method-assign]
+    torch.SymInt.__deepcopy__ = lambda self, _: self  # type: ignore[attr-defined]
     torch.Tensor.cuda = lambda self, *_, **__: self  # type: ignore[method-assign]
     nn.Module.cuda = lambda self, *_, **__: self  # type: ignore[method-assign]
     torch.cuda.synchronize = lambda *_: None
+
+
+def copied(tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
+    """The copy of a layer's tensor, whose memory has no size to copy."""
+    made = tensor.detach().clone()
+    memo[id(tensor)] = made = nn.Parameter(made) if isinstance(tensor, nn.Parameter) else made
+    return made
 
 
 @contextmanager
@@ -714,6 +728,11 @@ def look(problem: Problem) -> dict[str, Any]:
     if not hidden:
         reason = trials.differences[0] if trials.differences else trials.refusal()
         raise Failed(f"its graph cannot be confirmed against its source: {reason}")
+    if (least := min(trials.work(shape["dims"]) for shape in hidden)) > MOST_QUICK_WORK:
+        made.notes.append(
+            f"its smallest sizes take {least:.2g} operations: plain loops on a CPU take longer for them than a verdict "
+            "waits, so that its first kernel can be judged on a GPU only"
+        )
     cpu = trials.smaller() or hidden[-1]["dims"]
     seen = {made.tensor_names.get(name, name): shown for name, shown in trials.shown.items()}
     described = made.described(symbolic, seen)

@@ -140,6 +140,22 @@ def test_inputs_that_all_give_one_result_are_spread_and_a_task_of_one_result_is_
 
 
 @pytest.mark.slow
+def test_layers_that_a_module_copies_have_dims(tmp_path: Path) -> None:
+    problem = tmp_path / "1_Copies.py"
+    problem.write_text(
+        "import copy\nimport torch\nfrom torch import nn\n\nrows, width = 64, 32\n\n\nclass Model(nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n"
+        "        layer = nn.Linear(width, width)\n"
+        "        self.all = nn.ModuleList([copy.deepcopy(layer) for _ in range(2)])\n\n"
+        "    def forward(self, x):\n        return self.all[1](self.all[0](x).relu())\n\n\n"
+        "def get_inputs():\n    return [torch.rand(rows, width)]\n\n\n"
+        "def get_init_inputs():\n    return []\n"
+    )
+    folder, _ = import_problem(str(problem), out=tmp_path / "copies", name="copies")
+    assert load(str(folder)).dims == ("rows", "width")
+
+
+@pytest.mark.slow
 def test_normal_numbers_of_which_large_ones_are_not_finite_keep_to_two_deviations(tmp_path: Path) -> None:
     problem = tmp_path / "1_grown.py"
     problem.write_text(
