@@ -33,6 +33,7 @@ from torch._subclasses.fake_tensor import (
 from torch.func import functional_call, functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, GuardOnDataDependentSymNode, ShapeEnv
+from torch.nn.functional import linear
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
@@ -158,11 +159,20 @@ def prepare_torch() -> None:
         return torch.sym_sqrt(number) if isinstance(number, torch.SymInt | torch.SymFloat) else root(number)
 
     math.sqrt = either_root
+    nn.functional.linear = linear_of_rows
     FakeTensor.__deepcopy__ = copied  # type: ignore[method-assign]
     torch.SymInt.__deepcopy__ = lambda self, _: self  # type: ignore[attr-defined]
     torch.Tensor.cuda = lambda self, *_, **__: self  # type: ignore[method-assign]
     nn.Module.cuda = lambda self, *_, **__: self  # type: ignore[method-assign]
     torch.cuda.synchronize = lambda *_: None
+
+
+def linear_of_rows(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """The result of torch's own, which makes constants of the sizes of a tensor of more than two axes."""
+    if input.dim() <= 2:
+        return linear(input, weight, bias)
+    rows = linear(input.reshape(math.prod(input.shape[:-1]), input.shape[-1]), weight, bias)
+    return rows.reshape(*input.shape[:-1], weight.shape[0])
 
 
 def copied(tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:

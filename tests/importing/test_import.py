@@ -156,6 +156,24 @@ def test_layers_that_a_module_copies_have_dims(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_an_encoder_has_dims_for_batch_and_tokens(tmp_path: Path) -> None:
+    """Attention is made of linear layers of tensors of three axes, whose sizes are no constants."""
+    problem = tmp_path / "1_Encoder.py"
+    problem.write_text(
+        "import torch\nfrom torch import nn\n\ntokens, batch = 64, 3\n\n\nclass Model(nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n"
+        "        self.place = nn.Parameter(torch.rand(tokens, 1, 16))\n"
+        "        self.all = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32), 2)\n\n"
+        "    def forward(self, x):\n        return self.all(x + self.place)\n\n\n"
+        "def get_inputs():\n    return [torch.rand(tokens, batch, 16)]\n\n\n"
+        "def get_init_inputs():\n    return []\n"
+    )
+    folder, _ = import_problem(str(problem), out=tmp_path / "encoder", name="encoder")
+    operator = load(str(folder))
+    assert operator.dims == ("tokens", "batch") and len(operator.hidden) > 5
+
+
+@pytest.mark.slow
 def test_normal_numbers_of_which_large_ones_are_not_finite_keep_to_two_deviations(tmp_path: Path) -> None:
     problem = tmp_path / "1_grown.py"
     problem.write_text(
