@@ -577,19 +577,23 @@ class Trials:
             size = rng.choice(pool)
             step = 2 * (size & -size)  # what is this much larger is even as often
             return size + max(0, -((size - lowest) // step)) * step
-        return max(1, rng.choice((base, base >> 1, base >> 2, base >> 3, base >> 4, base >> 5, base * 2)))
+        return max(lowest, rng.choice((base, base >> 1, base >> 2, base >> 3, base >> 4, base >> 5, base * 2)))
 
     def lowest(self) -> dict[str, int]:
         """The smallest sizes that its conditions allow: the largest halved again and again, and then each lowered."""
         *_, dims = self._halved()
         for dim in dims:
-            least = 1
-            while least < dims[dim]:
+            # Conditions may ask for multiples, which a bisection would miss.
+            tried = (size for size in (*range(1, 33), *range(40, 257, 8)) if size < dims[dim])
+            found = next((size for size in tried if self.allows(dims | {dim: size}, large=True)), None)
+            least = found or 1
+            while not found and least < dims[dim]:
                 middle = (least + dims[dim]) // 2
                 if self.allows(dims | {dim: middle}, large=True):
                     dims = dims | {dim: middle}
                 else:
                     least = middle + 1
+            dims = dims | {dim: found or dims[dim]}
         return dims
 
     def _raise_limit(self, lowest: Mapping[str, int]) -> None:
