@@ -614,7 +614,9 @@ def _variance(run: RunningErrors, func: Any, out: Any, x: Tensor, dims: Any = No
 
 def _softmax(run: RunningErrors, func: Any, y: Tensor, x: Tensor, dim: int, *_: Any) -> Tensor:
     x64, own = x.double(), run.sized(x)
-    shifted = x64 - x64.amax(dim, True)
+    largest = x64.amax(dim, True)
+    lost = largest.isfinite() & (largest < -run.most)  # all logits of a row are minus infinity
+    shifted = x64 - largest
     below = torch.where(shifted.isfinite(), -shifted, 0.0)
     p = torch.softmax(x64, dim)
     own = torch.where(x64 < -run.most, 0.0, own) * run.granted  # what leaves the range downwards adds nothing
@@ -624,10 +626,11 @@ def _softmax(run: RunningErrors, func: Any, y: Tensor, x: Tensor, dim: int, *_: 
         of_sum = (torch.logsumexp(shifted + own, dim, True) - torch.logsumexp(shifted, dim, True)) / run.granted
         log_sum = (below - y.double().abs()).abs()
         own_of_log = LOG_ULPS * (1 + log_sum) + run.stored * log_sum
-        return own / run.granted + of_sum + of_exp_sum + terms + below / 2 + own_of_log + y.abs() / 2
+        error = own / run.granted + of_sum + of_exp_sum + terms + below / 2 + own_of_log + y.abs() / 2
+        return torch.where(lost, LARGEST, error)
     ends = (_share(x64, turn * own, dim) for turn in (-1, 1))
     error = torch.maximum(*((end - p).abs() / run.granted for end in ends))
-    return error + p * (of_exp + of_exp_sum + terms + DIVISION_ULPS)
+    return torch.where(lost, LARGEST, error + p * (of_exp + of_exp_sum + terms + DIVISION_ULPS))
 
 
 def _share(x: Tensor, more: Tensor, dim: int) -> Tensor:

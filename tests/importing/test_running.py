@@ -181,6 +181,13 @@ def test_softmax_of_logits_that_rounding_makes_equal() -> None:
     assert share(Computed(lambda x: torch.softmax(x + 20000.0, 1)), [x], torch.bfloat16) <= 1
 
 
+@pytest.mark.parametrize("softmax", [torch.softmax, torch.log_softmax])
+def test_softmax_of_a_row_that_leaves_the_range_downwards_is_any_number(softmax: Any) -> None:
+    x = torch.tensor([[-1e40, -torch.inf], [-1e40, 0.0]], dtype=torch.float64)
+    lost, kept = running(lambda x: softmax(x, 1))(x)
+    assert bool((lost > 1e200).all()) and bool((kept[1:] < 100).all())
+
+
 def test_log_softmax_of_logits_that_rounding_makes_equal() -> None:
     x = torch.tensor([[1.0, 30.0, 60.0, 90.0]])
     assert share(Computed(lambda x: torch.log_softmax(x + 20000.0, 1)), [x], torch.bfloat16) <= 1
