@@ -615,7 +615,7 @@ def _variance(run: RunningErrors, func: Any, out: Any, x: Tensor, dims: Any = No
 def _softmax(run: RunningErrors, func: Any, y: Tensor, x: Tensor, dim: int, *_: Any) -> Tensor:
     x64, own = x.double(), run.sized(x)
     largest = x64.amax(dim, True)
-    lost = largest.isfinite() & (largest < -run.most)  # all logits of a row are minus infinity
+    lost = largest.isfinite() & (largest.abs() > run.most)  # the difference of infinities is no number
     shifted = x64 - largest
     below = torch.where(shifted.isfinite(), -shifted, 0.0)
     p = torch.softmax(x64, dim)
