@@ -615,11 +615,13 @@ def _variance(run: RunningErrors, func: Any, out: Any, x: Tensor, dims: Any = No
 def _softmax(run: RunningErrors, func: Any, y: Tensor, x: Tensor, dim: int, *_: Any) -> Tensor:
     x64, own = x.double(), run.sized(x)
     largest = x64.amax(dim, True)
-    lost = largest.isfinite() & (largest.abs() > run.most)  # the difference of infinities is no number
     shifted = x64 - largest
     below = torch.where(shifted.isfinite(), -shifted, 0.0)
     p = torch.softmax(x64, dim)
     own = torch.where(x64 < -run.most, 0.0, own) * run.granted  # what leaves the range downwards adds nothing
+    reach = torch.where(x64.isfinite(), x64 + own, -math.inf).amax(dim, True)
+    # The difference of infinities is no number, of which sums of both signs may be one already.
+    lost = (reach > run.most) | (largest.isfinite() & (largest < -run.most))
     of_exp, terms = EXP_ULPS + below, run.sums(x.shape[dim] if x.dim() else 1)
     of_exp_sum = (p * of_exp).sum(dim, True)
     if "log" in func._schema.name:
