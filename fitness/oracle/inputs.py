@@ -300,17 +300,20 @@ def _scaled(recipe: _Recipe) -> torch.Tensor:
 
 def _integers(recipe: _Recipe) -> torch.Tensor:
     """Up to five neighbouring integers of the law's range; nominal values where it has none. One that declares
-    no special zero, and is not bounded to a range with zero in it, holds none here either."""
+    no special zero, and is not bounded to a range with zero in it, holds none here either. Where the range, as that of
+    a layer's weights, holds no other integer than 0, they are multiples of a power of two."""
     law = recipe.law
-    low, high = (law.a - 2 * law.b, law.a + 2 * law.b) if law.kind == "normal" else (law.a, law.b)
-    low, high = math.ceil(low), math.floor(high)
+    ends = (law.a - 2 * law.b, law.a + 2 * law.b) if law.kind == "normal" else (law.a, law.b)
+    largest = max(-ends[0], ends[1])
+    step = 2.0 ** (math.floor(math.log2(largest)) - 1) if ends[0] <= 0 <= ends[1] and 0 < largest < 1 else 1.0
+    low, high = math.ceil(ends[0] / step), math.floor(ends[1] / step)
     if low > high:
         return _nominal(recipe)
     low = max(low, min(-2, high - 4))  # around 0 where the range holds it
     drawn = recipe.integers(low, min(high, low + 4), recipe.shape).to(recipe.precision)
-    if recipe.bounded or "zero" in recipe.specials:
-        return drawn
-    return drawn.masked_fill_(drawn == 0, low or min(high, low + 4))
+    if not recipe.bounded and "zero" not in recipe.specials:
+        drawn.masked_fill_(drawn == 0, low or min(high, low + 4))
+    return drawn.mul_(step)
 
 
 def _structured(recipe: _Recipe) -> torch.Tensor:

@@ -40,12 +40,12 @@ def reference({arguments}):
 library = reference
 '''
 IMPORTS = """from operators.importing.graph import evaluate, read_graph
-from operators.importing.running import running
+from operators.importing.running import {analysis}
 """
 MAGNITUDE = """
 
 def magnitude({arguments}, dtype):
-    return running(reference, dtype)({given})
+    return {analysis}(reference, dtype)({arguments})
 """
 INPUTS = """
 
@@ -182,7 +182,7 @@ def _toml(source: Source, found: Mapping[str, Any], name: str, dims: Mapping[str
     for shape in found["hidden"][: None if found["dims"] else 1]:
         yield f"\n[[hidden]]\nsource = {text(shape['source'])}\ndims = {table(shape['dims'] or dims)}"
     yield f"\n[cost]\nflops = {text(_cost(found['flops']))}"
-    bound = "rounding" if found["bound"] == "rounding" else "measured"
+    bound = "measured" if found["bound"] == "measured" else "rounding"
     exact = all(not _is_float(t["dtype"]) for t in found["inputs"] if t["role"] == "out")
     yield f"\n[tolerance]\nbound = {text('exact' if exact else bound)}\nterms = {text(found['terms'])}"
 
@@ -222,9 +222,10 @@ def _reference(found: Mapping[str, Any], graph: Graph, name: str) -> str:
         dims="{" + ", ".join(f'"{each}": {each}' for each in dims) + "}",
         dtype=f"{floating[0]}.dtype" if floating else "",
     )
-    if found["bound"] == "rounding":
-        text = text.replace("from operators.importing.graph import evaluate, read_graph\n", IMPORTS)
-        text += MAGNITUDE.format(arguments=", ".join([*tensors, *dims]), given=", ".join([*tensors, *dims]))
+    if found["bound"] != "measured":
+        imports = IMPORTS.format(analysis=found["bound"])
+        text = text.replace("from operators.importing.graph import evaluate, read_graph\n", imports)
+        text += MAGNITUDE.format(analysis=found["bound"], arguments=", ".join([*tensors, *dims]))
     drawn = [tensor for tensor in found["inputs"] if "integers" in tensor and tensor["name"] in tensors]
     if drawn:
         entries = []

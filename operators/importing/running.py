@@ -9,6 +9,10 @@ Algorithms", section 3.3). Errors need not be small: functions are evaluated at 
 A sum of n terms is off by as many roundoffs of their magnitudes as the bound grants one of n `terms`; the longest is
 the unit, so `terms` in operator.toml is to be the length of the longest sum. In tasks of 16 bits the result of every
 operator, its statistics and constants are stored in 16 bits, as vendors' libraries do.
+
+The bound grows with every layer, as no error is taken to cancel another: that of a deep network says nothing. There
+`sampled` stands in the place of `running`: it makes each operator's own error, up or down by chance, and sees what the
+results become (Parker, "Monte Carlo Arithmetic", UCLA 1997).
 """
 
 from __future__ import annotations
@@ -34,6 +38,10 @@ FEW_TERMS = 16
 """Sums of so many terms or fewer are off by all their roundings; of more, by the root of their number."""
 LARGEST = 1e300
 """Largest magnitude: the result may be any number."""
+SAMPLES = 12
+"""Evaluations of `sampled`. In every third of them all numbers of a result move the same way."""
+SAMPLED_FACTOR = 4.0
+"""Bound as a multiple of the largest change in these: all samples of a number may be small by chance."""
 EXACT = frozenset((
     "relu", "neg", "abs", "maximum", "minimum", "fmax", "fmin", "clamp", "clamp_min", "clamp_max", "floor", "ceil",
     "round", "trunc", "sign", "hardtanh", "threshold", "hardshrink", "where", "masked_fill", "_to_copy", "clone",
@@ -99,6 +107,32 @@ def running(reference: Callable[..., Any], dtype: DType | str = "fp32") -> Calla
     return magnitude
 
 
+def sampled(reference: Callable[..., Any], dtype: DType | str = "fp32") -> Callable[..., Any]:
+    """The same as `running` by samples of the errors: for networks, whose bound by analysis grows with every layer."""
+
+    def magnitude(*args: Any, **kwargs: Any) -> Any:
+        def results() -> dict[str, Tensor]:
+            found = reference(*args, **kwargs)
+            return {n: y.double() for n, y in (found if isinstance(found, Mapping) else {"": found}).items()}
+
+        with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
+            right = results()
+            largest = {name: torch.zeros_like(y) for name, y in right.items()}
+            for number in range(SAMPLES):
+                with MovedResults(dtype, number) as moved:
+                    found = results()
+                for name, y in right.items():
+                    off = _bounded(SAMPLED_FACTOR * (found[name] - y).abs() / moved.granted / moved.unit)
+                    largest[name] = torch.maximum(largest[name], off)
+        return largest.get("", largest)
+
+    return magnitude
+
+
+def _bounded(error: Tensor) -> Tensor:
+    return torch.nan_to_num(error.double(), nan=LARGEST, posinf=LARGEST).clamp_(max=LARGEST)
+
+
 def _growth(terms: int) -> float:
     return float(terms) if terms <= FEW_TERMS else math.sqrt(terms)
 
@@ -150,7 +184,7 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if error is None:
             shadow.zero_()
         else:
-            shadow.copy_(torch.nan_to_num(error.double(), nan=LARGEST, posinf=LARGEST).clamp_(max=LARGEST))
+            shadow.copy_(_bounded(error))
 
     def magnitude(self, y: Tensor) -> Tensor:
         """S of a result."""
@@ -320,6 +354,30 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return _growth(terms)
 
 
+class MovedResults(RunningErrors):  # type: ignore[no-untyped-call]
+    """Executes operators and moves each number of a result by the operator's own error, up or down by chance."""
+
+    def __init__(self, dtype: DType | str, sample: int) -> None:
+        super().__init__(dtype)
+        self.sample, self.is_alike = sample, sample % 3 == 2
+        self.random: dict[torch.device, torch.Generator] = {}
+
+    def of(self, x: Any) -> Tensor | None:
+        """None: errors are in the numbers themselves."""
+        return None
+
+    def keep(self, x: Tensor, error: Tensor | None) -> None:
+        """Make these errors."""
+        if error is None or not x.is_floating_point():
+            return
+        if x.device not in self.random:
+            self.random[x.device] = torch.Generator(x.device).manual_seed(self.sample)
+        signs = torch.empty(() if self.is_alike else x.shape, device=x.device)
+        signs.bernoulli_(0.5, generator=self.random[x.device]).mul_(2).sub_(1)
+        # No number stands for any number: a norm would make a small one of one that is too large.
+        x.add_(torch.where(_bounded(error) < LARGEST, error * self.granted * signs, math.nan))
+
+
 # --- rules by operator: each gets the errors, the operator, its result, and its arguments -----------------------------
 
 Rule = Callable[..., Any]
@@ -327,7 +385,8 @@ Rule = Callable[..., Any]
 
 def _bilinear(run: RunningErrors, func: Callable[..., Tensor], a: Tensor, b: Tensor, terms: int, *rest: Any) -> Tensor:
     """A sum of products of elements of a and b."""
-    total: Tensor = run.sums(terms) * func(a.double().abs(), b.double().abs(), *rest)
+    size = func(a.double().abs(), b.double().abs(), *rest)
+    total = torch.where(size > run.most_sum, LARGEST, run.sums(terms) * size)
     for left, right in ((run.of(a), b.double().abs()), (a.double().abs(), run.of(b))):
         if left is not None and right is not None:
             total = total + func(left, right, *rest)
@@ -555,20 +614,25 @@ def _variance(run: RunningErrors, func: Any, out: Any, x: Tensor, dims: Any = No
 
 def _softmax(run: RunningErrors, func: Any, y: Tensor, x: Tensor, dim: int, *_: Any) -> Tensor:
     x64, own = x.double(), run.sized(x)
-    shifted = x64 - x64.amax(dim, True)
+    largest = x64.amax(dim, True)
+    shifted = x64 - largest
     below = torch.where(shifted.isfinite(), -shifted, 0.0)
     p = torch.softmax(x64, dim)
     own = torch.where(x64 < -run.most, 0.0, own) * run.granted  # what leaves the range downwards adds nothing
+    reach = torch.where(x64.isfinite(), x64 + own, -math.inf).amax(dim, True)
+    # The difference of infinities is no number, of which sums of both signs may be one already.
+    lost = (reach > run.most) | (largest.isfinite() & (largest < -run.most))
     of_exp, terms = EXP_ULPS + below, run.sums(x.shape[dim] if x.dim() else 1)
     of_exp_sum = (p * of_exp).sum(dim, True)
     if "log" in func._schema.name:
         of_sum = (torch.logsumexp(shifted + own, dim, True) - torch.logsumexp(shifted, dim, True)) / run.granted
         log_sum = (below - y.double().abs()).abs()
         own_of_log = LOG_ULPS * (1 + log_sum) + run.stored * log_sum
-        return own / run.granted + of_sum + of_exp_sum + terms + below / 2 + own_of_log + y.abs() / 2
+        error = own / run.granted + of_sum + of_exp_sum + terms + below / 2 + own_of_log + y.abs() / 2
+        return torch.where(lost, LARGEST, error)
     ends = (_share(x64, turn * own, dim) for turn in (-1, 1))
     error = torch.maximum(*((end - p).abs() / run.granted for end in ends))
-    return error + p * (of_exp + of_exp_sum + terms + DIVISION_ULPS)
+    return torch.where(lost, LARGEST, error + p * (of_exp + of_exp_sum + terms + DIVISION_ULPS))
 
 
 def _share(x: Tensor, more: Tensor, dim: int) -> Tensor:

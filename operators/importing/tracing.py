@@ -24,10 +24,16 @@ import torch
 from torch import nn
 from torch._decomp import core_aten_decompositions
 from torch._guards import Source
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+)
 from torch.func import functional_call, functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, GuardOnDataDependentSymNode, ShapeEnv
+from torch.nn.functional import linear
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
@@ -58,7 +64,7 @@ MOST_TRIED = 16
 MOST_SMALL = 1 << 29
 """Elements of all values in the workload set `small`: 4 GiB in fp64."""
 MOST_QUICK, MOST_QUICK_WORK = 30_000_000, 3e9
-"""Elements, and operations, of recorded calls that are workloads of the set `cpu` too."""
+"""Elements, and operations, of recorded calls that are workloads of the set `cpu` too: plain loops take a second."""
 REAL_S = 20
 BY_VALUES = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)
 FLOATING = ("T", "ACC", "fp16", "bf16", "fp32", "fp64")
@@ -123,6 +129,11 @@ def foreign(seconds: int) -> Iterator[None]:
         raise
     except TimeoutError as error:
         raise TooLong(str(error)) from None
+    except ModuleNotFoundError as error:
+        raise Hopeless(
+            f"it needs the package {error.name}, which is not here: install it beside torch, or name the folder that "
+            "it lies in by PYTHONPATH"
+        ) from None
     except (Exception, SystemExit) as error:  # noqa: BLE001 (the border to a foreign source)
         raise Failed(f"{type(error).__name__}: {' '.join(str(error).split())[:250]}") from None
     finally:
@@ -148,9 +159,27 @@ def prepare_torch() -> None:
         return torch.sym_sqrt(number) if isinstance(number, torch.SymInt | torch.SymFloat) else root(number)
 
     math.sqrt = either_root
+    nn.functional.linear = linear_of_rows
+    FakeTensor.__deepcopy__ = copied  # type: ignore[method-assign]
+    torch.SymInt.__deepcopy__ = lambda self, _: self  # type: ignore[attr-defined]
     torch.Tensor.cuda = lambda self, *_, **__: self  # type: ignore[method-assign]
     nn.Module.cuda = lambda self, *_, **__: self  # type: ignore[method-assign]
     torch.cuda.synchronize = lambda *_: None
+
+
+def linear_of_rows(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """The result of torch's own, which makes constants of the sizes of a tensor of more than two axes."""
+    if input.dim() <= 2:
+        return linear(input, weight, bias)
+    rows = linear(input.reshape(math.prod(input.shape[:-1]), input.shape[-1]), weight, bias)
+    return rows.reshape(*input.shape[:-1], weight.shape[0])
+
+
+def copied(tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
+    """The copy of a layer's tensor, whose memory has no size to copy."""
+    made = tensor.detach().clone()
+    memo[id(tensor)] = made = nn.Parameter(made) if isinstance(tensor, nn.Parameter) else made
+    return made
 
 
 @contextmanager
@@ -493,7 +522,7 @@ class Trials:
             return False
         for (name, mine), their in zip(ours.items(), theirs, strict=True):
             if tuple(mine.shape) != tuple(their.shape) or not close(mine, their):
-                self.differences.append(f"{_at(dims)}: the graph computes another `{name}` than the source")
+                self.differences.append(f"{_at(dims)}: {self._difference(name, leaves, tensors, dims, their)}")
                 return False
         self.constant.append(
             all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(theirs, again, strict=True))
@@ -503,6 +532,16 @@ class Trials:
                 self.shown[name] = observed(tensor)
                 self._numel[name] = tensor.numel()
         return True
+
+    def _difference(
+        self, name: str, leaves: Leaves, tensors: list[torch.Tensor], dims: Mapping[str, int], their: torch.Tensor
+    ) -> str:
+        """Why a result is another than the source's: in its own type the graph may well compute the same."""
+        values, env = self.made.values(leaves, tensors), self.made.environment(dims)
+        again = evaluate(self.graph, values, env, their.dtype)[name] if their.is_floating_point() else their + 1
+        if tuple(again.shape) == tuple(their.shape) and close(again, their):
+            return f"rounding decides its `{name}`, which differs from the same in fp64"
+        return f"the graph computes another `{name}` than the source"
 
     def shown_numel(self, name: str) -> int:
         """Elements of the largest tensor of the name that was looked at."""
@@ -538,19 +577,23 @@ class Trials:
             size = rng.choice(pool)
             step = 2 * (size & -size)  # what is this much larger is even as often
             return size + max(0, -((size - lowest) // step)) * step
-        return max(1, rng.choice((base, base >> 1, base >> 2, base >> 3, base >> 4, base >> 5, base * 2)))
+        return max(lowest, rng.choice((base, base >> 1, base >> 2, base >> 3, base >> 4, base >> 5, base * 2)))
 
     def lowest(self) -> dict[str, int]:
         """The smallest sizes that its conditions allow: the largest halved again and again, and then each lowered."""
         *_, dims = self._halved()
         for dim in dims:
-            least = 1
-            while least < dims[dim]:
+            # Conditions may ask for multiples, which a bisection would miss.
+            tried = (size for size in (*range(1, 33), *range(40, 257, 8)) if size < dims[dim])
+            found = next((size for size in tried if self.allows(dims | {dim: size}, large=True)), None)
+            least = found or 1
+            while not found and least < dims[dim]:
                 middle = (least + dims[dim]) // 2
                 if self.allows(dims | {dim: middle}, large=True):
                     dims = dims | {dim: middle}
                 else:
                     least = middle + 1
+            dims = dims | {dim: found or dims[dim]}
         return dims
 
     def _raise_limit(self, lowest: Mapping[str, int]) -> None:
@@ -599,7 +642,8 @@ class Trials:
             dims = found
 
     def bound(self, dims: Mapping[str, int]) -> str:
-        """`rounding` where running error analysis knows all operators and bounds their errors well."""
+        """`running` where error analysis bounds errors well, `sampled` where it is too wide, and `measured` where it
+        does not know an operator."""
         try:
             with foreign(REAL_S), torch.no_grad():
                 leaves, tensors, _ = real(self.problem, self.sizes(dims), 2)
@@ -618,9 +662,9 @@ class Trials:
             if y.is_floating_point() and y.numel():
                 largest = float(y.abs().max())
                 if not float(sizes[name].median()) <= WIDEST * (largest or 1.0):
-                    self.made.notes.append("errors are measured, as their analysis is too wide")
-                    return "measured"
-        return "rounding"
+                    self.made.notes.append("errors are bounded by samples, as their analysis is too wide")
+                    return "sampled"
+        return "running"
 
     def telling(self, dims: Mapping[str, int]) -> float:
         """A spread of inputs that results depend on. It raises Failed where there is none."""
@@ -698,13 +742,22 @@ def _at(dims: Mapping[str, int]) -> str:
 def look(problem: Problem) -> dict[str, Any]:
     """The description of a problem. Raises Failed."""
     symbolic = attempts(problem)
-    made = recorded(symbolic, problem)
+    try:
+        made = recorded(symbolic, problem)
+    except ValueError as error:
+        raise Failed(str(error)) from None
     graph = checked(made.graph)
     trials = Trials(problem, made, symbolic, graph)
     hidden = trials.hidden()
     if not hidden:
-        reason = trials.differences[0] if trials.differences else trials.refusal()
+        reason = next(iter(sorted(trials.differences, key=lambda line: "rounding decides" not in line)), "")
+        reason = reason or trials.refusal()
         raise Failed(f"its graph cannot be confirmed against its source: {reason}")
+    if (least := min(trials.work(shape["dims"]) for shape in hidden)) > MOST_QUICK_WORK:
+        made.notes.append(
+            f"its smallest sizes take {least:.2g} operations: plain loops on a CPU take longer for them than a verdict "
+            "waits, so that its first kernel can be judged on a GPU only"
+        )
     cpu = trials.smaller() or hidden[-1]["dims"]
     seen = {made.tensor_names.get(name, name): shown for name, shown in trials.shown.items()}
     described = made.described(symbolic, seen)
@@ -753,6 +806,9 @@ def drawn_otherwise(
     for each in inputs:
         if each["name"] in large:
             each["bounded"] = True
+            if normal := re.fullmatch(r"normal\((.+), (.+)\)", each.get("distribution", "")):
+                mean, deviation = map(float, normal.groups())
+                each["distribution"] = f"uniform({mean - 2 * deviation:.6g}, {mean + 2 * deviation:.6g})"
             made.notes.append(f"`{each['name']}` keeps to its range, beyond which results are not finite")
         if each["name"] in zeros:
             each["specials"] = []

@@ -153,6 +153,15 @@ def test_integers_are_small_and_of_the_laws_range(law: str, low: int, high: int)
     assert sorted(set(x.flatten().tolist())) == list(range(low, high + 1))
 
 
+@pytest.mark.parametrize("law", ["uniform(-0.044, 0.044)", "uniform(0, 0.3)", "normal(0, 0.02)"])
+def test_integers_of_small_laws_are_multiples_of_a_power_of_two(law: str) -> None:
+    """All weights of a layer would be zero otherwise, and so would its results."""
+    x = values("integers", law=law)
+    scaled = x / x[x != 0].abs().min()
+    assert 3 <= len(x.unique()) <= 5 and scaled.equal(scaled.round()) and scaled.abs().max() <= 4
+    assert x.max() > 0 and x.abs().max() <= 0.3
+
+
 def test_a_law_without_integers_stays_nominal() -> None:
     x = values("integers", law="uniform(0.25, 0.75)")
     assert ((x >= 0.25) & (x <= 0.75)).all()

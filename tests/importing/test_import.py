@@ -4,18 +4,50 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from evo.outside.importing import import_problem, operators_of
+from fitness.judging.mutation_test import MutationTest
+from fitness.targets import place
 from operators.catalog import load
+from operators.definition.spec import Task
 from operators.errors import UserError
 from operators.importing.readers import read
+from operators.kernel import Kernel
 
 DATA = Path(__file__).parents[1] / "data" / "imports"
 BASE = DATA / "3_Linear_Gelu_Scale.py"
+DEEP = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self, layers):
+        super().__init__()
+        made = []
+        for _ in range(layers):
+            made += [nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU()]
+        self.all = nn.Sequential(*made)
+
+    def forward(self, x):
+        return self.all(x)
+
+
+batch, side = 8, 64
+
+
+def get_inputs():
+    return [torch.rand(batch, 8, side, side)]
+
+
+def get_init_inputs():
+    return [12]
+"""
 
 
 @pytest.mark.slow
@@ -59,7 +91,7 @@ def test_a_source_finds_packages_that_pythonpath_names(tmp_path: Path, monkeypat
     text = BASE.read_text(encoding="utf-8")
     problem = tmp_path / "problem.py"
     problem.write_text(f"import a_package_of_the_users\n{text}")
-    with pytest.raises(UserError, match="a_package_of_the_users"):
+    with pytest.raises(UserError, match=r"needs the package a_package_of_the_users, .* PYTHONPATH"):
         import_problem(str(problem), out=tmp_path / "not")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "elsewhere"))
     folder, _ = import_problem(str(problem), out=tmp_path / "found", name="found")
@@ -105,6 +137,73 @@ def test_inputs_that_all_give_one_result_are_spread_and_a_task_of_one_result_is_
     problem.write_text(problem.read_text().replace("torch.relu(x - 6)", "(x - x).clamp(min=0)"))
     with pytest.raises(UserError, match="do not depend on its inputs"):
         import_problem(f"{problem}:low", inputs=f"{problem}:make", out=tmp_path / "same")
+
+
+@pytest.mark.slow
+def test_layers_that_a_module_copies_have_dims(tmp_path: Path) -> None:
+    problem = tmp_path / "1_Copies.py"
+    problem.write_text(
+        "import copy\nimport torch\nfrom torch import nn\n\nrows, width = 64, 32\n\n\nclass Model(nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n"
+        "        layer = nn.Linear(width, width)\n"
+        "        self.all = nn.ModuleList([copy.deepcopy(layer) for _ in range(2)])\n\n"
+        "    def forward(self, x):\n        return self.all[1](self.all[0](x).relu())\n\n\n"
+        "def get_inputs():\n    return [torch.rand(rows, width)]\n\n\n"
+        "def get_init_inputs():\n    return []\n"
+    )
+    folder, _ = import_problem(str(problem), out=tmp_path / "copies", name="copies")
+    assert load(str(folder)).dims == ("rows", "width")
+
+
+@pytest.mark.slow
+def test_an_encoder_has_dims_for_batch_and_tokens(tmp_path: Path) -> None:
+    """Attention is made of linear layers of tensors of three axes, whose sizes are no constants."""
+    problem = tmp_path / "1_Encoder.py"
+    problem.write_text(
+        "import torch\nfrom torch import nn\n\ntokens, batch = 64, 3\n\n\nclass Model(nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n"
+        "        self.place = nn.Parameter(torch.rand(tokens, 1, 16))\n"
+        "        self.all = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32), 2)\n\n"
+        "    def forward(self, x):\n        return self.all(x + self.place)\n\n\n"
+        "def get_inputs():\n    return [torch.rand(tokens, batch, 16)]\n\n\n"
+        "def get_init_inputs():\n    return []\n"
+    )
+    folder, _ = import_problem(str(problem), out=tmp_path / "encoder", name="encoder")
+    operator = load(str(folder))
+    assert operator.dims == ("tokens", "batch") and len(operator.hidden) > 5
+
+
+@pytest.mark.slow
+def test_normal_numbers_of_which_large_ones_are_not_finite_keep_to_two_deviations(tmp_path: Path) -> None:
+    problem = tmp_path / "1_grown.py"
+    problem.write_text(
+        "import torch\n\n\ndef grown(x):\n    return torch.exp(torch.cumsum(x, 1))\n\n\n"
+        "def make(rows=6, columns=40):\n    return torch.randn(rows, columns)\n"
+    )
+    folder, _ = import_problem(f"{problem}:grown", inputs=f"{problem}:make", out=tmp_path / "grown")
+    (x,) = load(str(folder)).inputs
+    assert x.bounded and x.distribution and (x.distribution.a, x.distribution.b) == (-2, 2)
+
+
+@pytest.mark.slow
+def test_a_deep_network_is_judged_by_samples_of_its_errors(tmp_path: Path) -> None:
+    """Its analysis is too wide, and so many times the error of a plain sum, as measured bounds grant, is too tight."""
+    problem = tmp_path / "1_Deep.py"
+    problem.write_text(DEEP)
+    folder, lines = import_problem(str(problem), out=tmp_path / "deep", name="deep")
+    operator = load(str(folder))
+    assert any("by samples" in line for line in lines)
+    assert operator.tolerance.bound == "rounding"
+    kernel, task = Kernel("deep", "cpu", operator.naive("cpu")), Task("deep", "fp32", "cpu")
+    host = place(operator, task, workload_set="cpu", folder=tmp_path)
+    test = MutationTest(host, kernel, operator.hidden, seed=0)
+    try:
+        assert test.naive().rejection is None
+        wrong = replace(kernel, source=kernel.source.replace("ACC(1e-05)", "ACC(2e-02)"))
+        assert wrong.source != kernel.source
+        assert test.tried(wrong).rejection is not None
+    finally:
+        test.close()
 
 
 @pytest.mark.slow

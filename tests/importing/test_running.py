@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 import pytest
 import torch
 
 from operators.errors import OperatorError
-from operators.importing.running import RunningErrors, running
+from operators.importing.running import RunningErrors, running, sampled
 from tests.choosing import some_slow
 from tests.importing.samples import SAMPLES, sample
 
@@ -180,6 +181,13 @@ def test_softmax_of_logits_that_rounding_makes_equal() -> None:
     assert share(Computed(lambda x: torch.softmax(x + 20000.0, 1)), [x], torch.bfloat16) <= 1
 
 
+@pytest.mark.parametrize("softmax", [torch.softmax, torch.log_softmax])
+def test_softmax_of_a_row_whose_largest_leaves_the_range_is_any_number(softmax: Any) -> None:
+    x = torch.tensor([[-1e40, -torch.inf], [1e40, -torch.inf], [-1e40, 0.0]], dtype=torch.float64)
+    *lost, kept = running(lambda x: softmax(x, 1))(x)
+    assert all(bool((row > 1e200).all()) for row in lost) and bool((kept[1:] < 100).all())
+
+
 def test_log_softmax_of_logits_that_rounding_makes_equal() -> None:
     x = torch.tensor([[1.0, 30.0, 60.0, 90.0]])
     assert share(Computed(lambda x: torch.log_softmax(x + 20000.0, 1)), [x], torch.bfloat16) <= 1
@@ -220,3 +228,50 @@ def test_errors_that_are_larger_than_their_number_grow_as_functions_do() -> None
     assert granted(lambda x: (x + 1e9 - 1e9).norm(), x).item() >= 0.99 * 2 * lost
     assert granted(lambda x: (x + 1e9 - 1e9).prod(), x).item() >= 0.99 * lost**4
     assert granted(lambda x: (x + 1e9 - 1e9).std(), x).item() >= 0.5 * lost
+
+
+def network(layers: int) -> torch.nn.Module:
+    """Convolutions, each with batch norm in training, whose statistics are those of few numbers."""
+    torch.manual_seed(0)
+    made: list[torch.nn.Module] = []
+    for _ in range(layers):
+        made += [torch.nn.Conv2d(8, 8, 3, padding=1), torch.nn.BatchNorm2d(8, track_running_stats=False)]
+        made.append(torch.nn.ReLU())
+    return torch.nn.Sequential(*made)
+
+
+def test_samples_bound_the_errors_of_a_deep_network_whose_analysis_says_nothing() -> None:
+    deep = network(12)
+    wide, worst = copy.deepcopy(deep).double(), 0.0
+    with torch.no_grad():
+        for seed in range(4):
+            torch.manual_seed(seed)
+            x = torch.rand(2, 8, 3, 3)
+            y, sizes = wide(x.double()), sampled(wide)(x.double())
+            allowed = 2 * ACCUMULATED * math.sqrt(72) * sizes  # 72 terms are the longest sum
+            worst = max(worst, float(((deep(x) - y).abs() / (allowed + ACCUMULATED * y.abs() + 1e-37)).max()))
+            assert float(allowed.max()) < 0.05 * float(y.max())
+            assert torch.equal(sampled(wide)(x.double()), sizes)
+    assert 1e-3 < worst <= 1
+    assert float(running(wide)(x.double()).median()) > 1e4 * float(y.max())
+
+
+def test_samples_allow_any_number_where_a_step_on_the_way_leaves_the_range_of_fp32() -> None:
+    """The result is 0 in fp64, the difference of two infinities in fp32."""
+    usual, large = sampled(lambda x: torch.relu(x * x * x - x * x * x * 1.5))(
+        torch.tensor([1.0, 1e20], dtype=torch.float64)
+    )
+    assert usual < 100 and large > 1e100
+    deep = network(3).double()
+    x = torch.rand(2, 8, 3, 3, dtype=torch.float64) * 1e25
+    assert bool((sampled(lambda x: deep(deep(x) * x))(x) > 1e100).all())
+
+
+def test_samples_know_what_analysis_knows() -> None:
+    x = torch.rand(4, 6, dtype=torch.float64)
+    moved = sampled(lambda x: torch.cat([x.t().reshape(4, 6), torch.relu(x)], 1).flip(0).sort(1)[0])(x)
+    assert not moved.any()
+    named = sampled(lambda x: {"a": x.exp(), "b": x.argmax(1)})(x)
+    assert bool((named["a"] > 0).all()) and not named["b"].any()
+    with pytest.raises(OperatorError, match=r"linalg_inv"):
+        sampled(torch.linalg.inv)(torch.eye(3, dtype=torch.float64))
