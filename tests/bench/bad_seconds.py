@@ -12,7 +12,7 @@ the true speedup, their median width as a factor, how many stand above the truly
 rank of the truly best one by what is certain; each for verdicts by themselves (`alone`) and fitted (`joint`).
 
 With `--of` it looks at real runs instead: of the kernels that were judged in full and confirmed, how many have 95 %
-intervals that overlap, the earlier one as it was told last before the confirmation.
+intervals that overlap, the earlier one as all pairs before the confirmation have it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, median
@@ -38,29 +39,11 @@ BAD_LOG = 0.5
 ELITES = 6
 
 
-BEFORE_AND_AFTER = """
-    with judged as (
-        select task, kernel_id, level, log_speedup, log_speedup_se, created_at,
-               row_number() over (partition by task, kernel_id, level order by created_at) as place
-        from evaluations where status = 'correct' and anchor_id <> kernel_id and level in ('full', 'confirmed')
-    ),
-    told as (
-        select task, unnest(kernel_ids) as kernel_id, unnest(log_speedups) as fitted,
-               unnest(log_speedup_ses) as fitted_se, created_at as fitted_at
-        from fits
-    )
-    select b.task, b.kernel_id,
-           coalesce(arg_max(fitted, fitted_at), any_value(b.log_speedup)) as before,
-           coalesce(arg_max(fitted_se, fitted_at), any_value(b.log_speedup_se)) as before_se,
-           any_value(a.log_speedup) as after, any_value(a.log_speedup_se) as after_se
-    from judged b
-    join judged a on a.task = b.task and a.kernel_id = b.kernel_id and a.level = 'confirmed' and a.place = 1
-    left join told on told.task = b.task and told.kernel_id = b.kernel_id
-        and fitted_at >= b.created_at and fitted_at < a.created_at
-    where b.level = 'full' and b.place = 1
-    group by b.task, b.kernel_id order by b.task, b.kernel_id
+PAIRS = """
+    select task, kernel_id, anchor_id, level, log_ratio, log_ratio_se
+    from evaluations where status = 'correct' and anchor_id <> kernel_id order by created_at
 """
-"""Log speedups of kernels as they were told last before their confirmation, and by it."""
+"""Paired ratios of a run in the order of their measurement."""
 
 
 @dataclass
@@ -99,9 +82,25 @@ def main() -> None:
 
 def overlaps(folders: Sequence[Path]) -> dict[str, Any]:
     """Return how many kernels of these runs have overlapping intervals before and after their confirmation."""
-    rows = [{"run": folder.name, **row} for folder in folders for row in query(folder, BEFORE_AND_AFTER).to_pylist()]
+    rows = [{"run": folder.name, **row} for folder in folders for row in _confirmed(folder)]
     apart = [row for row in rows if abs(row["before"] - row["after"]) > Z95 * (row["before_se"] + row["after_se"])]
     return {"kernels": len(rows), "overlap": len(rows) - len(apart), "apart": apart}
+
+
+def _confirmed(folder: Path) -> Iterator[dict[str, Any]]:
+    """Log speedups of a run's kernels that were judged in full, by all pairs before their confirmation, and by it."""
+    pairs: dict[str, list[Pair]] = defaultdict(list)
+    for row in query(folder, PAIRS).to_pylist():
+        earlier = pairs[row.pop("task")]
+        pair = Pair(**row | {"level": Level(row["level"])})
+        levels = {each.level for each in earlier if each.kernel_id == pair.kernel_id}
+        if pair.level is Level.CONFIRMED and Level.FULL in levels and Level.CONFIRMED not in levels:
+            before = fitted(pair.anchor_id, earlier)[pair.kernel_id]
+            yield {
+                "kernel_id": pair.kernel_id, "before": before.log_speedup, "before_se": before.se,
+                "after": pair.log_ratio, "after_se": pair.log_ratio_se,
+            }  # fmt: skip
+        earlier.append(pair)
 
 
 def simulated(kernels: int, bad: float, moment: float, rng: np.random.Generator) -> Simulated:
