@@ -155,13 +155,7 @@ def _definition(path: Path, beside: Path | None) -> Source:
     variable = [name for name, axis in axes.items() if axis["type"] == "var"]
     base = {name: first["axes"][name] if first else 64 for name in variable}
     scalars = {n: i["value"] for n, i in (first or {"inputs": {}})["inputs"].items() if i["type"] == "scalar"}
-    entries = {}
-    for name, entry in raw["inputs"].items():
-        if entry["shape"] is None and name not in scalars:
-            if not re.search(rf"\b{re.escape(name)} is None\b", raw["reference"]):
-                raise UserError(f"{path}: the number {quote(name)} has no value in its first workload")
-            notes.append(f"`{name}` has no value in a workload: it is None, for which the source has a default")
-        entries[name] = {"shape": entry["shape"], "dtype": entry["dtype"], "value": scalars.get(name)}
+    entries = _entries(path, raw, scalars, notes)
     derived = {name: axis["expression"] for name, axis in axes.items() if axis["type"] == "expr"}
     for expression in derived.values():
         if not re.fullmatch(r"[\w\s+*/%()-]*", expression):
@@ -180,6 +174,20 @@ def _definition(path: Path, beside: Path | None) -> Source:
         "workloads": lines[:MOST_WORKLOADS],
     }
     return Source(name, operator_name(raw["name"]), path, request, {HERE: raw["reference"]}, licence(path), notes, call)
+
+
+def _entries(
+    path: Path, raw: Mapping[str, Any], scalars: Mapping[str, Any], notes: list[str]
+) -> dict[str, dict[str, Any]]:
+    """The inputs of a definition by name, with the values of numbers; `notes` gets what was assumed."""
+    entries = {}
+    for name, entry in raw["inputs"].items():
+        if entry["shape"] is None and name not in scalars:
+            if not re.search(rf"\b{re.escape(name)} is None\b", raw["reference"]):
+                raise UserError(f"{path}: the number {quote(name)} has no value in its first workload")
+            notes.append(f"`{name}` has no value in a workload: it is None, for which the source has a default")
+        entries[name] = {"shape": entry["shape"], "dtype": entry["dtype"], "value": scalars.get(name)}
+    return entries
 
 
 def _workloads(path: Path, raw: Mapping[str, Any], beside: Path | None) -> list[dict[str, Any]]:

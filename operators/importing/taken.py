@@ -124,6 +124,17 @@ def _kind(told: Any) -> Any:
     return [_kind(each) for each in told] if isinstance(told, list) else told
 
 
+def _fault(call: Mapping[str, Any]) -> str:
+    """Why no operator can serve a call; empty where one can."""
+    tensors = _tensors(call)
+    if '"object"' in json.dumps(call["arguments"]):
+        return "have arguments that are neither tensors nor numbers"
+    if not tensors or any(not math.prod(tensor["shape"]) for tensor in tensors):
+        return "have no tensor, or an empty one"
+    strange = {tensor["dtype"] for tensor in tensors} - PLAIN
+    return f"have tensors of type {min(strange)}" if strange else ""
+
+
 def _one_kind(calls: Sequence[Mapping[str, Any]], where: str) -> tuple[list[dict[str, Any]], list[str]]:
     """The calls that one operator serves, the largest first, which work most; and what a user should know of the rest.
 
@@ -132,18 +143,10 @@ def _one_kind(calls: Sequence[Mapping[str, Any]], where: str) -> tuple[list[dict
     kinds: dict[str, list[Mapping[str, Any]]] = {}
     left: dict[str, int] = {}
     for call in calls:
-        tensors = _tensors(call)
-        strange = {tensor["dtype"] for tensor in tensors} - PLAIN
-        if '"object"' in json.dumps(call["arguments"]):
-            reason = "have arguments that are neither tensors nor numbers"
-        elif not tensors or any(not math.prod(tensor["shape"]) for tensor in tensors):
-            reason = "have no tensor, or an empty one"
-        elif strange:
-            reason = f"have tensors of type {min(strange)}"
+        if reason := _fault(call):
+            left[reason] = left.get(reason, 0) + call["count"]
         else:
             kinds.setdefault(json.dumps(_kind(call["arguments"]), sort_keys=True), []).append(call)
-            continue
-        left[reason] = left.get(reason, 0) + call["count"]
     if not kinds:
         said = "; ".join(f"{count} {reason}" for reason, count in left.items())
         raise UserError(f"{where}: none of the recorded calls can be an operator's: {said}")
