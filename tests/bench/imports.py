@@ -363,7 +363,8 @@ class Bench:
 
 def shown(row: Row) -> str:
     """A row of the table."""
-    marks = " | ".join("yes" if each else "no" for each in (row.imported, row.right, row.checked))
+    reached = {"import": row.imported, "right": row.right, "check": row.checked}
+    marks = " | ".join("" if not row.goes_to(stage) else "yes" if is_so else "no" for stage, is_so in reached.items())
     found = " | ".join(", ".join(f"{k} {v:.2g}" for k, v in each.items()) for each in (row.shares, row.mutants))
     reason = " ".join(row.reason.split())[:200].replace("|", "/")
     return f"| {row.problem} | {marks} | {found} | {row.seconds:.0f} | {reason} |"
