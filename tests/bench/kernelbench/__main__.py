@@ -73,12 +73,19 @@ def main() -> None:
 def answer(name: str) -> str:
     """The strong model's kernel for a problem."""
     if name not in ALIKE:
-        return (ANSWERS / f"{name}.cu").read_text(encoding="utf-8")
+        return _whole(ANSWERS / f"{name}.cu")
     other, names, end = ALIKE[name]
     header, mark, body = answer(other).partition("*/")
     for old, new in names:
         header = header.replace(old, new)
     return header + mark + body.replace(*end)
+
+
+def _whole(path: Path) -> str:
+    """A text with the files in it that its lines `// @ FILE` name: a kernel is one file, and two share their product."""
+    return re.sub(
+        r"^// @ (\S+)\n", lambda named: _whole(ANSWERS / named[1]), path.read_text(encoding="utf-8"), flags=re.M
+    )
 
 
 class Problem:
