@@ -82,10 +82,9 @@ def answer(name: str) -> str:
 
 
 def _whole(path: Path) -> str:
-    """A text with the files in it that its lines `// @ FILE` name: a kernel is one file, and two share their product."""
-    return re.sub(
-        r"^// @ (\S+)\n", lambda named: _whole(ANSWERS / named[1]), path.read_text(encoding="utf-8"), flags=re.M
-    )
+    """A text with the files in it that its lines `// @ FILE` name: a kernel is one file, and two share a product."""
+    text = path.read_text(encoding="utf-8")
+    return re.sub(r"^// @ (\S+)\n", lambda named: _whole(ANSWERS / named[1]), text, flags=re.MULTILINE)
 
 
 class Problem:
