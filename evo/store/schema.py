@@ -27,6 +27,8 @@ class StoredTable:
     name: str
     schema: pa.Schema
     """Columns in order; those that must have a value are not nullable."""
+    computed: frozenset[str]
+    """Names of columns that the database makes of the others: a row that was read has them, none is stored."""
 
     def batch(self, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
         """The rows as Arrow, ready to append. Absent columns become NULL; times are aware datetimes or epoch seconds.
@@ -34,7 +36,7 @@ class StoredTable:
         It raises StoreError for what the table would not take.
         """
         known = set(self.schema.names)
-        for column in {name for row in rows for name in row} - known:
+        for column in {name for row in rows for name in row} - known - self.computed:
             raise StoreError(f"table {self.name}: {unknown('column', column, known)}")
         return pa.table([self._column(field, rows) for field in self.schema], schema=self.schema)
 
@@ -56,17 +58,19 @@ class StoredTable:
 def tables(connection: duckdb.DuckDBPyConnection) -> dict[str, StoredTable]:
     """Every table that rows can be appended to, by name."""
     columns = connection.execute(
-        "SELECT table_name, list({name: column_name, nullable: is_nullable} ORDER BY column_index)"
+        "SELECT table_name, list({name: column_name, nullable: is_nullable, computed: is_generated}"
+        " ORDER BY column_index)"
         " FROM duckdb_columns() JOIN duckdb_tables() USING (database_name, schema_name, table_name)"
-        " WHERE database_name = current_database() AND schema_name = current_schema() AND NOT is_generated"
+        " WHERE database_name = current_database() AND schema_name = current_schema()"
         " GROUP BY table_name ORDER BY table_name"
     ).fetchall()
     found = {}
     for name, declared in columns:
         if name != VERSION_TABLE:
             types = connection.sql(f'FROM "{name}" LIMIT 0').to_arrow_table().schema
-            fields = [types.field(c["name"]).with_nullable(c["nullable"]) for c in declared]
-            found[name] = StoredTable(name, pa.schema(fields))
+            fields = [types.field(c["name"]).with_nullable(c["nullable"]) for c in declared if not c["computed"]]
+            computed = frozenset(c["name"] for c in declared if c["computed"])
+            found[name] = StoredTable(name, pa.schema(fields), computed)
     return found
 
 

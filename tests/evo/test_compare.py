@@ -297,7 +297,7 @@ def test_cells_are_hermetic_and_a_leak_is_found(
     }
     for arm, text in shown.items():
         with Store(leaky / cells[arm].name, create=False) as store:
-            row = store.rows("select * exclude (heard) from llm_calls limit 1").to_pylist()[0]
+            row = store.rows("from llm_calls limit 1").to_pylist()[0]
             told = rows.messages_json([{"role": "user", "content": text}])
             store.commit({"llm_calls": [row | {"call_id": "leak", "messages_json": told}]}).result()
     with Store(leaky / cells["islands-models"].name, create=False) as store:

@@ -17,14 +17,14 @@ select evaluation_id from evaluations where request_id is null order by rowid
 from events where kind = 'library_not_timed' order by rowid
 
 -- [calls]
-select * exclude (heard) from llm_calls order by rowid
+from llm_calls order by rowid
 
 -- [sent]
 from llm_sent order by rowid
 
 -- [call]
 -- The stored answer to a question, or the last failure where there never was one.
-select * exclude (heard) from llm_calls where cache_key = $key
+from llm_calls where cache_key = $key
 order by not heard, rowid desc limit 1
 
 -- [messages]
