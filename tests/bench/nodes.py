@@ -72,21 +72,14 @@ def watched(runs: Path, target: str, operators: Sequence[str], seconds: int, gpu
 
 
 def _told(rows: Sequence[dict[str, Any]], own: str, killed_at: float, joined_at: float) -> dict[str, Any]:
-    here = [row["worker"].endswith(own) for row in rows]
+    judged = [(row["at"], "own" if row["worker"].endswith(own) else "other") for row in rows]
     phases = {"both": (0.0, killed_at), "one": (killed_at, joined_at), "both_again": (joined_at, float("inf"))}
     verdicts = {
-        phase: {
-            machine: sum(
-                a <= row["at"] < z and is_own == (machine == "own") for row, is_own in zip(rows, here, strict=True)
-            )
-            for machine in ("own", "other")
-        }
+        phase: {machine: sum(a <= at < z and where == machine for at, where in judged) for machine in ("own", "other")}
         for phase, (a, z) in phases.items()
     }
-    after = [row["at"] - killed_at for row in rows if row["at"] > killed_at]
-    there = [
-        row["at"] - joined_at for row, is_own in zip(rows, here, strict=True) if row["at"] > joined_at and not is_own
-    ]
+    after = [at - killed_at for at, _ in judged if at > killed_at]
+    there = [at - joined_at for at, where in judged if at > joined_at and where == "other"]
     return {
         "verdicts": verdicts,
         "next_verdict_s": round(after[0], 1) if after else None,

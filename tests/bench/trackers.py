@@ -41,8 +41,8 @@ from evo.store import query
 from evo.track.follower import follow
 from evo.track.news import News
 from evo.track.sinks import Memory
+from tests.bench.gpu_throughput import EVO
 
-EVO = (sys.executable, "-m", "evo.cli")
 MODEL = "openai/scripted"
 PRICES = json.dumps({MODEL: {"input": 1.0, "output": 2.0}})
 """Dollars per million tokens."""
