@@ -16,8 +16,19 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from evo.budget import Budget
-from evo.report.gpus import GpuLoad, GpuWatch, load_of
-from evo.report.live import LINE_EVERY_S, LINE_LENGTH, QUIET_S, Finds, Progress, TaskLine, View, _view
+from evo.report.live import (
+    LINE_EVERY_S,
+    LINE_LENGTH,
+    QUIET_S,
+    Finds,
+    GpuLoad,
+    GpuWatch,
+    Progress,
+    TaskLine,
+    View,
+    _view,
+    load_of,
+)
 from evo.search.knowledge import Knowledge
 from evo.search.task import TaskState
 from fitness.words import ratio
