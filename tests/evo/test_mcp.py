@@ -32,8 +32,7 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from evo.outside.drafts import LOG, DraftWorkers, Sessions
-from evo.outside.mcp_server import Opened, make_server
-from evo.outside.mcp_shelf import OWN as SHELF
+from evo.outside.mcp_server import SHELF, Opened, make_server
 from evo.outside.mcp_tools import OF_THE_BENCH, OWN, Studio, Studios, best_line, lost_draft
 
 ROOT = Path(__file__).parents[2]

@@ -16,12 +16,16 @@ from typing import Any
 import pytest
 
 from evo.api import Run
-from evo.outside.mcp_shelf import OWN, PAGES, Shelf
-from evo.outside.mcp_tools import of_any_run
 from evo.workbench.tools import MOST_CHARACTERS, parsed
 from mutators.bench import Result, Tool
 from operators.errors import UserError
 from tests.evo.test_cli import evo
+
+pytest.importorskip("mcp", reason="the extra `mcp` is not installed")
+
+from mcp import Client
+
+from evo.outside.mcp_server import PAGES, SHELF, Shelf, make_server
 
 
 class Empty:
@@ -37,7 +41,7 @@ class Empty:
 
 
 def shelf(runs: Path) -> Shelf:
-    return Shelf(runs, Empty, of_any_run())
+    return Shelf(runs, Empty)
 
 
 def use(at: Shelf, name: str, **arguments: Any) -> Result:
@@ -53,10 +57,10 @@ def told(at: Shelf, name: str, **arguments: Any) -> str:
 def test_every_tool_has_a_schema_with_meanings_and_an_example_that_it_takes(tmp_path: Path) -> None:
     at = shelf(tmp_path)
     names = [tool.name for tool in at.tools]
-    assert len(names) == len(set(names)) and set(OWN) < set(names)
-    for tool in at.tools[: len(OWN)]:
+    assert len(names) == len(set(names)) and set(SHELF) < set(names)
+    for tool in at.tools[: len(SHELF)]:
         (example,) = tool.parameters["examples"]
-        parsed(tool.name, example, OWN)
+        parsed(tool.name, example, SHELF)
         assert tool.description.endswith(".") and tool.parameters["additionalProperties"] is False
         for name, field in tool.parameters["properties"].items():
             assert field.get("description"), f"{tool.name}.{name}"
@@ -195,7 +199,7 @@ def test_a_run_whose_task_is_not_named_is_told_and_opened_with_its_task(run_fold
             raise UserError("choose one with --task: this run has a/fp32/cpu, b/fp32/cpu")
         return Empty(folder, task)
 
-    at = Shelf(run_folder.parent, opens, of_any_run())
+    at = Shelf(run_folder.parent, opens)
     found = use(at, "open_run", run="last")
     assert found.failed and "none of its tasks is open: choose one" in found.text
     assert use(at, "status").failed
@@ -204,15 +208,10 @@ def test_a_run_whose_task_is_not_named_is_told_and_opened_with_its_task(run_fold
 
 
 def test_the_server_begins_without_any_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    pytest.importorskip("mcp", reason="the extra `mcp` is not installed")
-    from mcp import Client
-
-    from evo.outside.mcp_server import make_server
-
     async def play() -> None:
         async with Client(make_server(shelf(tmp_path))) as client:
             listed = await client.list_tools()
-            assert {tool.name for tool in listed.tools} >= {*OWN, "submit", "build"}
+            assert {tool.name for tool in listed.tools} >= {*SHELF, "submit", "build"}
             result = await client.call_tool("runs", {})
             assert "no run yet" in str(getattr(result.content[0], "text", ""))
 

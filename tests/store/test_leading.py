@@ -18,7 +18,6 @@ from evo.compare.cells import Point
 from evo.compare.conclusions import best_at
 from evo.config import RunConfig
 from evo.outside.drafts import DraftWorkers, Sessions
-from evo.outside.mcp_shelf import Shelf
 from evo.outside.mcp_tools import Studio
 from evo.outside.questions import config_of
 from evo.report.health import runs_in
@@ -194,6 +193,9 @@ def moved(folder: Path, level: str) -> tuple[str, str]:
 def test_a_speedup_that_a_fit_moved_is_told_alike_by_tools_commands_and_pages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], level: str, standing: str
 ) -> None:
+    pytest.importorskip("mcp", reason="the extra `mcp` is not installed")
+    from evo.outside.mcp_server import Shelf
+
     folder = tmp_path / "run"
     name, twin = moved(folder, level)
     figure, ends = ("1.97x", "1.54 to 2.52") if level == "full" else ("3.00x", "2.15 to 4.19")
@@ -201,7 +203,7 @@ def test_a_speedup_that_a_fit_moved_is_told_alike_by_tools_commands_and_pages(
     ((operator, task),) = made.tasks()
     workers, sessions = DraftWorkers(folder, made), Sessions(folder, None)
     studio = Studio(folder, made, operator, task, pool=workers, sessions=sessions, author="ann")
-    shelf = Shelf(tmp_path, lambda *_: studio, (), studio)
+    shelf = Shelf(tmp_path, lambda *_: studio, studio)
     uses: list[tuple[str, dict[str, Any]]] = [
         ("verdict", {"of": name, "wait_s": 0}), ("read_kernel", {"kernel": name}), ("lineage", {}), ("status", {}),
         ("lineage", {"kernel": name}), ("verdict", {"of": twin, "wait_s": 0}),
