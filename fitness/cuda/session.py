@@ -1,10 +1,23 @@
-"""A session with a candidate on the GPU: the verifier's memory, a runner that runs it, another one when that dies."""
+"""Sessions on the GPU: with a candidate, and with a vendor's library.
+
+A candidate's has the verifier's memory, a runner that runs it, and another one when that dies. A library's is a call
+in the verifier's own process: it is no candidate's code, so nothing has to be kept from it; only its call is timed, not
+what prepares it. CuPy works on torch's stream and in torch's memory, so that its calls are captured and timed as
+torch's are.
+"""
 
 from __future__ import annotations
 
+import gc
+import importlib
+import threading
 import time
-from collections.abc import Callable
-from typing import TypeVar
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeVar
 
 import torch
 
@@ -18,7 +31,12 @@ from fitness.cuda.running.runners import MOST_IDLE, SPARES, Runners
 from fitness.evaluation import Status
 from fitness.judging.base import CALL_LIMIT_S
 from fitness.judging.device import UNANSWERED, KernelFault, KilledFromOutside, Sample
+from fitness.judging.library import handed, taken
 from fitness.oracle.cases import Question
+from fitness.oracle.inputs import TORCH_DTYPES
+from operators.cupy_stream import on_torchs_stream
+from operators.errors import OperatorError
+from operators.libraries import LibraryCall, forget_compiled
 from operators.plan.reading import ResolvedPlan
 
 T = TypeVar("T")
@@ -156,3 +174,177 @@ class CudaSession:
 def _only_renewed(before: Question, after: Question) -> bool:
     """Whether the same memory holds other values of the same sizes, so that a runner need not be told."""
     return after.region is before.region and after.dims == before.dims and after.workload == before.workload
+
+
+# --- the vendor's library, in the verifier's process ------------------------------------------------------------------
+
+
+_cuda: Any = torch.cuda
+AHEAD_CYCLES = 200_000
+"""Least cycles that the device waits before the clock starts, while the call is queued."""
+CYCLES_PER_NS = 3.0
+"""Cycles per nanosecond, more than any device's clock makes, so that a call which Python queues is queued before its
+clock starts."""
+MOST_AHEAD_CYCLES = 60_000_000
+FLUSH_L2_SIZES = 2.4
+
+
+@contextmanager
+def enough_memory() -> Iterator[None]:
+    """Raise KernelFault where the device has no memory left for the library: no error of the device, or of the call."""
+    try:
+        yield
+    except (torch.OutOfMemoryError, CudaError) as error:
+        if isinstance(error, CudaError) and error.name != "CUDA_ERROR_OUT_OF_MEMORY":
+            raise
+        raise KernelFault(Status.RUNTIME_ERROR, f"{NO_MEMORY} for the library") from error
+    except OperatorError as error:  # what the call raised
+        if not is_short(str(error)):
+            raise
+        raise KernelFault(Status.RUNTIME_ERROR, f"{NO_MEMORY} for the library: {error}") from error
+
+
+def is_short(text: str) -> bool:
+    """Whether it speaks of memory that the device has not."""
+    return any(words in text for words in ("out of memory", "ALLOC_FAILED", NO_MEMORY))
+
+
+@lru_cache
+def import_apart(name: str) -> None:
+    """Import the module that a call's name begins with, if it is one, in a thread of its own.
+
+    Some of CuPy's modules keep the frames that import them first, for good, and so the inputs in these.
+    """
+
+    def imported() -> None:
+        with suppress(Exception):  # what is no module's name, or cannot be imported, is told where it is called
+            importlib.import_module(name.rpartition(".")[0])
+
+    thread = threading.Thread(target=imported)
+    thread.start()
+    thread.join()
+
+
+@dataclass(frozen=True)
+class _Launch:
+    """A call of the library on the buffers of one slot."""
+
+    call: Callable[[], Any]
+    holds: object
+    """Object that a captured call reads, such as a vendor's matrix object: nothing else keeps it."""
+    ahead_cycles: int = AHEAD_CYCLES
+
+
+class LibrarySession:
+    """`fitness.judging.device.KernelSession` for the vendor's call."""
+
+    def __init__(self, oracle: CudaOracle, call: LibraryCall, l2_bytes: int) -> None:
+        if call.arrays == "cupy":
+            import_apart(call.name)
+        self.charged = False
+        self.seals = False
+        self._oracle = oracle
+        self._call = call
+        self._flush = torch.empty(int(FLUSH_L2_SIZES * l2_bytes) // 4, device=oracle.device)
+        self._memory = torch.cuda.graph_pool_handle()
+        self._slots: dict[int, tuple[Question, CudaRegion, _Launch]] = {}
+
+    def bind(self, slot: int, question: Question, *, at_end: bool) -> None:
+        with enough_memory():
+            self._bind(slot, question, at_end=at_end)
+
+    def _bind(self, slot: int, question: Question, *, at_end: bool) -> None:
+        oracle, operator = self._oracle, self._oracle.operator
+        self._slots.pop(slot, None)
+        lent = oracle.timed_blocks(question.dims) if slot else None
+        work = CudaRegion(oracle.pool, oracle.work_sizes(question.dims), at_end=at_end, lent=lent)
+        values: dict[str, Any] = {**question.dims, **{s.name: s.value for s in operator.scalars}}
+        for tensor in operator.inputs:
+            memory = work if tensor.role == "inout" else question.region
+            assert isinstance(memory, CudaRegion)
+            flat = memory.tensor(tensor.name, TORCH_DTYPES[oracle.element(tensor).name])
+            values[tensor.name] = flat.reshape(tensor.sizes(question.dims))
+        oracle.restore(question, work)
+        with self._arrays():
+            call = oracle.functions.bound(self._call, handed(values, self._call.arrays))
+        self._slots[slot] = question, work, self._captured(call)
+
+    def run(self, slot: int, *, poison: int, cold: bool = False, sealed: bool = False) -> Sample:
+        with enough_memory():
+            return self._run(slot, poison=poison, cold=cold)
+
+    def _run(self, slot: int, *, poison: int, cold: bool) -> Sample:
+        question, work, launch = self._slots[slot]
+        work.prepare(poison)
+        self._oracle.restore(question, work)
+        if cold:
+            self._flush.fill_(float(poison))
+            self._flush.sum()
+        torch.cuda.synchronize()
+        begin, end = (_cuda.Event(enable_timing=True) for _ in range(2))
+        _cuda._sleep(launch.ahead_cycles)
+        begin.record()
+        result = launch.call()
+        end.record()
+        end.synchronize()
+        elapsed_ns = round(1e6 * begin.elapsed_time(end))
+        self._store(result, question, work)
+        return Sample(elapsed_ns, 0)  # its clock is ours
+
+    def _arrays(self) -> AbstractContextManager[None]:
+        return on_torchs_stream() if self._call.arrays == "cupy" else nullcontext()
+
+    def _captured(self, call: Callable[[], Any]) -> _Launch:
+        """The call as a CUDA graph, so that Python's part of it is not timed.
+
+        Where it cannot be captured it is called as it is, and the device waits for as long as that takes to be queued.
+        """
+
+        def library() -> Any:
+            with self._arrays():
+                return call()
+
+        side = _cuda.Stream(self._oracle.device)
+        side.wait_stream(_cuda.current_stream(self._oracle.device))  # `prepare` may still be at work
+        with torch.cuda.stream(side):  # the vendor's handles and workspaces are made outside of the capture
+            try:
+                library()
+                begin = time.perf_counter_ns()
+                library()
+                queued_ns = time.perf_counter_ns() - begin
+            finally:  # what a call that raises had begun still uses memory that is given back
+                side.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        try:
+            # A call that cannot be captured raises; that its graph is empty, as torch warns, needs no second word.
+            with warnings.catch_warnings(action="ignore"), torch.cuda.graph(graph, pool=self._memory):
+                result = library()
+        except (RuntimeError, OperatorError):
+            torch.cuda.synchronize()
+            ahead_cycles = max(AHEAD_CYCLES, int(CYCLES_PER_NS * queued_ns))
+            return _Launch(library, call, min(ahead_cycles, MOST_AHEAD_CYCLES))
+
+        def replay() -> Any:
+            graph.replay()
+            return result
+
+        return _Launch(replay, call)
+
+    def _store(self, result: Any, question: Question, work: CudaRegion) -> None:
+        outputs = {t.name: t for t in self._oracle.operator.outputs}
+        with self._arrays():
+            by_name = taken(result, list(outputs))
+        for name, value in by_name.items():
+            tensor = outputs[name]
+            flat = work.tensor(name, TORCH_DTYPES[self._oracle.element(tensor).name])
+            flat.reshape(tensor.sizes(question.dims)).copy_(value)
+
+    def work(self, slot: int) -> CudaRegion:
+        return self._slots[slot][1]
+
+    def close(self, *, sound: bool = False) -> None:
+        self._slots.clear()
+        if self._call.kind == "compiled":  # the compiler keeps code of every shape, with memory that it was tried on
+            forget_compiled()
+            gc.collect()
+            torch.cuda.empty_cache()

@@ -18,7 +18,6 @@ import torch
 from fitness.cuda.compile.build import CudaBuild, code_digest, compile_cuda, compile_lines
 from fitness.cuda.compile.program import Program
 from fitness.cuda.gpu import Gpu, shared_gpu
-from fitness.cuda.library import LibrarySession, enough_memory, is_short
 from fitness.cuda.oracle import CudaOracle
 from fitness.cuda.profiling.ncu import CallCounters, NcuFailure, assembled, measure, placed
 from fitness.cuda.profiling.sanitizer import SanitizerFinding, audited
@@ -29,7 +28,7 @@ from fitness.cuda.running.arguments import program
 from fitness.cuda.running.driver import CudaError, device_facts, driver_version
 from fitness.cuda.running.memory import check_torch
 from fitness.cuda.running.runner import NO_MEMORY, CudaRunner
-from fitness.cuda.session import CudaSession
+from fitness.cuda.session import CudaSession, LibrarySession, enough_memory, is_short
 from fitness.evaluation import Evaluation, Rejection, Status, Timing
 from fitness.judging.base import Anchor, Built, Checked
 from fitness.judging.device import BuildFacts, KernelFault, Prepared

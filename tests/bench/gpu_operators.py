@@ -248,8 +248,8 @@ class _Bench:
     def __init__(self, unit: Unit, pool: Any, folder: Path) -> None:
         import torch
 
-        from fitness.cuda.library import FLUSH_L2_SIZES, LibrarySession
         from fitness.cuda.oracle import CudaOracle
+        from fitness.cuda.session import FLUSH_L2_SIZES, LibrarySession
 
         self._unit = unit
         self._operator = load(unit.operator)

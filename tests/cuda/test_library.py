@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fitness.cuda.library import enough_memory
 from fitness.cuda.running.driver import CudaError
 from fitness.cuda.running.runner import NO_MEMORY
+from fitness.cuda.session import enough_memory
 from fitness.judging.device import KernelFault
 from operators.errors import OperatorError
 
