@@ -34,7 +34,7 @@ HEAVY = {
         "fitness/cpu/build.py",
         "fitness/cpu/gate.py",
         "fitness/cuda/compile/cubin.py",
-        "fitness/emulator/build.py",
+        "fitness/emulator/target.py",
     ),
     "torch": ("fitness/", "operators/", "evo/packaging/runtime/"),
 }
@@ -163,7 +163,7 @@ def test_code_of_candidates_is_mapped_by_programs_that_are_walled_in_first() -> 
     assert {place for place, text in texts.items() if place.endswith(".py") and starts.search(text)} == {
         "fitness/cpu/runner.py",
         "fitness/cpu/simulation.py",
-        "fitness/emulator/build.py",
+        "fitness/emulator/target.py",
     }
     for place in ("fitness/cpu/runner.py", "fitness/cpu/simulation.py"):
         assert "alone=True" in texts[place]

@@ -13,8 +13,7 @@ import pytest
 from fitness.cuda.compile.build import CudaBuild, compile_cuda
 from fitness.emulator import target
 from fitness.emulator.__main__ import main
-from fitness.emulator.build import flags
-from fitness.emulator.target import emulated
+from fitness.emulator.target import emulated, flags
 from fitness.evaluation import CheckError, Rejection, Status
 from operators.catalog import folders, load
 from operators.champions import offered

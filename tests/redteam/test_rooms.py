@@ -14,7 +14,7 @@ import pytest
 from fitness.cpu import build
 from fitness.cpu.build import CpuBuild
 from fitness.cpu.simulation import BuiltKernel, Simulation, simulate
-from fitness.emulator import build as emulation
+from fitness.emulator import target as emulation
 from fitness.emulator.target import emulated
 from fitness.evaluation import Rejection
 from operators.definition.spec import Operator, Workload
