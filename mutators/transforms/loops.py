@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from mutators.analysis.cpp_tree import Loop, SyntaxTree, body_text
+from mutators.analysis.cpp_tree import Loop, SyntaxTree, body_text, pragmas_before
 from mutators.analysis.dataflow import Access, Effects, effects, loop_effects
 from mutators.analysis.dependence import independent, separate, tile_of
-from mutators.analysis.openmp import IN_LANES, IN_SHARES, admits, bound_to, directive, dispensable, in_parallel
 from mutators.analysis.polynomial import names_in, split
 from mutators.analysis.reduction import reductions
 from mutators.analysis.source_text import INDENT, Edit, block, header, reindent
-from mutators.analysis.syntax import Node
+from mutators.analysis.syntax import Node, walk
 from mutators.transforms.base import Site, transform
 
 TILES = (32, 8, 16, 64, 128, 256)
@@ -91,7 +90,7 @@ def tile(tree: SyntaxTree) -> Iterator[Site]:
         over, within = tile_headers(loop, start, size)
         simd = [text for text in loop.pragma_texts if "parallel" not in text]
         kept = [text for text in loop.pragma_texts if "parallel" in text]
-        if any("section" in directive(text) for text in simd) or any(any(bound_to(loop, text)) for text in kept):
+        if any("section" in _directive(text) for text in simd) or any(any(_bound_to(loop, text)) for text in kept):
             continue  # a block is a section's whole; what belongs to a directive stands in its own loop
         inner = tree.data[loop.body.start_byte : loop.end].decode()
         lines = (*simd, f"{within} {reindent(inner, loop.indent, '')}")
@@ -230,7 +229,7 @@ def _parallel_loops(tree: SyntaxTree) -> Iterator[tuple[Loop, str]]:
     found: list[Loop] = []
     for loop in tree.loops:
         nested = any(a in found for a in loop.ancestors)
-        free = not (loop.pragmas or in_parallel(loop)) and admits(loop, IN_SHARES)
+        free = not (loop.pragmas or _in_parallel(loop)) and _admits(loop, _IN_SHARES)
         if nested or not free or not _openmp(loop) or not independent(loop):
             continue
         clause = _clause(loop)
@@ -275,7 +274,7 @@ def simd(tree: SyntaxTree) -> Iterator[Site]:
     for loop in tree.loops:
         if loop.children or loop.pragmas or not _openmp(loop) or not _vectorisable(loop):
             continue
-        if not admits(loop, IN_LANES):
+        if not _admits(loop, _IN_LANES):
             continue
         clause = _clause(loop)
         if clause is not None:
@@ -311,8 +310,89 @@ def drop_pragma(tree: SyntaxTree) -> Iterator[Site]:
     """Take a pragma away from a loop, with those inside the loop that mean nothing without it."""
     for loop in tree.loops:
         for pragma, text in zip(loop.pragmas, loop.pragma_texts, strict=True):
-            if not dispensable(text):
+            if not _dispensable(text):
                 continue
             end = loop.node.start_byte if pragma == loop.pragmas[-1] else pragma.end_byte
-            dependents = [Edit(node.start_byte, node.end_byte, "") for node in bound_to(loop, text)]
+            dependents = [Edit(node.start_byte, node.end_byte, "") for node in _bound_to(loop, text)]
             yield Site(f"drop `{text}` from {loop.place}", (Edit(pragma.start_byte, end, ""), *dependents))
+
+
+# --- rules of OpenMP: directives of loops, those that belong to others, those that exclude each other -----------------
+
+
+_BINDINGS = (
+    (r"scan\b", r"\binscan\b"),
+    (r"ordered\b.*\bsimd\b", r"^[^(]*\bsimd\b"),
+    (r"ordered\b(?!.*\bsimd\b)", r"^[^(]*\bfor\b.*\bordered\b"),
+    (r"cancel(?:lation point)?\s+for\b", r"^[^(]*\bfor\b"),
+    (r"cancel(?:lation point)?\s+parallel\b", r"^[^(]*\bparallel\b"),
+    (r"cancel(?:lation point)?\s+taskgroup\b", r"^[^(]*\btaskloop\b"),
+)
+"""Directives that are legal only in a loop whose own directive has something: patterns of what follows `omp`."""
+_IN_LANES = frozenset({"simd", "atomic"})
+"""Pragmas that may stand in the body of a loop that becomes `simd`, by the first word."""
+_IN_SHARES = frozenset({"simd", "atomic", "critical", "flush"})
+"""Pragmas that may stand in the body of a loop that threads come to share, none of which waits for other threads."""
+
+
+def _directive(pragma: str) -> str:
+    """The text that follows `#pragma omp`, in one line; empty for other pragmas."""
+    match = re.fullmatch(r"#\s*pragma\s+omp\s+(.*)", " ".join(pragma.replace("\\\n", " ").split()))
+    return match[1] if match else ""
+
+
+def _dispensable(pragma: str) -> bool:
+    """Whether the loop below does the same without it.
+
+    Not what shares out the work of threads that run anyway (`for` without `parallel`), which all of them would then do
+    in full, nor what gives a loop to one thread (`single`, `section`, `task`).
+    """
+    words = set(re.findall(r"\w+", _directive(pragma).partition("(")[0]))
+    alone = words & {"simd", "taskloop"} and not words & {"for", "distribute", "loop"}
+    return not words or bool(alone or words & {"parallel", "teams"})
+
+
+def _bound_to(loop: Loop, pragma: str) -> Iterator[Node]:
+    """Pragmas inside a loop that are legal only with this one of its own, and not with one of a loop between them."""
+    text = _directive(pragma)
+    for node, inner in _inside(loop):
+        needed = next((outer for pattern, outer in _BINDINGS if re.match(pattern, inner)), None)
+        if needed and re.search(needed, text) and _holder(loop, node, needed) == loop.node:
+            yield node
+
+
+def _admits(loop: Loop, words: frozenset[str]) -> bool:
+    """Whether all directives in a loop's body begin with one of these."""
+    return all(inner.split()[0] in words for _, inner in _inside(loop))
+
+
+def _in_parallel(loop: Loop) -> bool:
+    """Whether a statement around the loop is already the business of several threads, or of one of several."""
+    node: Node | None = loop.node
+    while node is not None:
+        if re.search(r"\b(?:parallel|section|task)\b", " ".join(_directives_before(loop.tree, node))):
+            return True
+        node = node.parent
+    return False
+
+
+def _inside(loop: Loop) -> Iterator[tuple[Node, str]]:
+    """OpenMP's pragmas in the body, with their directives."""
+    for node in walk(loop.body):
+        if node.type == "preproc_call" and (text := _directive(loop.tree.slice(node))):
+            yield node, text
+
+
+def _holder(loop: Loop, node: Node, needed: str) -> Node:
+    """The innermost loop around a node, `loop` at the latest, whose directive has what is needed."""
+    around = node.parent
+    while around is not None and around != loop.node:
+        texts = _directives_before(loop.tree, around) if around.type == "for_statement" else []
+        if any(re.search(needed, text) for text in texts):
+            return around
+        around = around.parent
+    return loop.node
+
+
+def _directives_before(tree: SyntaxTree, node: Node) -> list[str]:
+    return [_directive(tree.slice(pragma)) for pragma in pragmas_before(node)]
