@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from random import Random
 
-from mutators.analysis.cpp_tree import Function, SyntaxTree
+from mutators.analysis.cpp_tree import Function, Side, SyntaxTree, declared, read_side
 from mutators.analysis.plan_edit import with_tunables
 from mutators.analysis.plan_tables import PlanTables
-from mutators.analysis.source_text import Edit, apply_edits
+from mutators.analysis.source_text import WORD, Edit, apply_edits
 from mutators.analysis.syntax import Node, walk
 from mutators.base import Parent, Proposal, Request, worked
 from operators.definition.spec import Operator
@@ -24,8 +24,6 @@ DRAWS = 24
 """Number of different mixtures that are looked at before there is said to be none."""
 MAX_STATEMENTS = 400
 """Blocks with more statements are taken from one parent as a whole."""
-
-WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 class Recombine:
@@ -46,26 +44,6 @@ class Recombine:
     def propose(self, request: Request, parents: tuple[Parent, ...], operator: Operator) -> Proposal:
         """A mixture of the first two parents. A failure says why there is none."""
         return worked(self.name, lambda: _child(request, parents, operator), refused="a parent's plan cannot be used")
-
-
-@dataclass
-class Side:
-    """One parent, read."""
-
-    kernel: Kernel
-    tree: SyntaxTree
-    tables: PlanTables
-
-    @property
-    def settings(self) -> dict[str, int]:
-        """Every tunable's value."""
-        known = {n: v for n, v in self.kernel.values.items() if v in self.tree.plan.tune.get(n, ())}
-        return self.tree.plan.settings(known)
-
-    def function(self, name: str) -> Function | None:
-        """The one function of that name; None where there is none, or several."""
-        found = [f for f in self.tree.functions if f.name == name]
-        return found[0] if len(found) == 1 else None
 
 
 @dataclass
@@ -98,13 +76,6 @@ def _child(request: Request, parents: tuple[Parent, ...], operator: Operator) ->
         if mixture and kernel:
             return kernel, f"{part}: {mixture.description}"
     return None, f"no mixture of {wish or 'anything'} was found that is neither parent"
-
-
-def read_side(kernel: Kernel, operator: Operator, dtype: str) -> Side | None:
-    """Return a parent, read; None where its header is not written table by table. It raises PlanError."""
-    tree = SyntaxTree(kernel.source, operator, kernel.target, dtype)
-    tables = PlanTables.read(kernel.source, tree.plan)
-    return Side(kernel, tree, tables) if tables else None
 
 
 # --- what can be mixed -------------------------------------------------------------------------------------------
@@ -391,26 +362,6 @@ def _applied(tree: SyntaxTree, edits: list[Edit], new: Iterable[str]) -> str:
     added = [Edit(header, header, "".join(f"\n{text}" for text in includes)),
              Edit(place, place, "".join(f"{text}\n\n" for text in others))]  # fmt: skip
     return apply_edits(tree.data, [*added, *edits]).decode()
-
-
-def declared(tree: SyntaxTree, node: Node) -> set[str]:
-    """Return the names that a declaration outside functions declares; nothing for functions' definitions."""
-    while node.type == "template_declaration":
-        node = node.named_children[-1]
-    kinds = ("declaration", "struct_specifier", "alias_declaration", "type_definition", "preproc_def",
-             "preproc_function_def", "enum_specifier", "class_specifier")  # fmt: skip
-    if node.type not in kinds:
-        return set()
-    named = [node.child_by_field_name("name"), *node.children_by_field_name("declarator")]
-    named += [n.child_by_field_name("name") for n in node.named_children if n.type.endswith("_specifier")]
-    return {word for n in named if n is not None for word in WORD.findall(tree.slice(_named(n)))}
-
-
-def _named(declarator: Node) -> Node:
-    """The part of a declarator that is the name."""
-    while inner := declarator.child_by_field_name("declarator"):
-        declarator = inner
-    return declarator
 
 
 def _with_needs(tables: PlanTables, first: Side, second: Side, launched: Iterable[str]) -> PlanTables:

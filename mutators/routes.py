@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
 
+from mutators.analysis.cpp_tree import Side, declared, read_side
 from mutators.analysis.plan_edit import with_tunables
 from mutators.analysis.plan_tables import PlanTable, PlanTables
+from mutators.analysis.source_text import WORD
 from mutators.analysis.syntax import Node, walk
 from mutators.base import Parent, Proposal, Request, worked
-from mutators.recombine import WORD, Side, declared, read_side
 from operators.definition.spec import CPP_KEYWORDS, RESERVED, Operator
 from operators.expression import Expression, parse
 from operators.kernel import Kernel

@@ -6,16 +6,16 @@ transforms. Regions that tree-sitter could not read are left out, so that no tra
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from mutators.analysis.plan_tables import base_name
-from mutators.analysis.source_text import INDENT, Edit, apply_edits, block, reindent
+from mutators.analysis.plan_tables import PlanTables, base_name
+from mutators.analysis.source_text import INDENT, WORD, Edit, apply_edits, block, reindent
 from mutators.analysis.syntax import Node, deeper_than, parsed, walk
 from operators.definition.spec import CPP_KEYWORDS, RESERVED, Operator
+from operators.kernel import Kernel
 from operators.plan.reading import Plan, parse_plan
 
 MAX_DEPTH = 250
@@ -317,7 +317,7 @@ class SyntaxTree:
     @cached_property
     def names(self) -> frozenset[str]:
         """Every identifier that the file, the operator or the language uses."""
-        words = re.findall(r"[A-Za-z_]\w*", self.text)
+        words = WORD.findall(self.text)
         return frozenset(words) | self.operator.names | RESERVED | CPP_KEYWORDS
 
     def fresh(self, base: str, taken: Collection[str] = ()) -> str:
@@ -475,3 +475,53 @@ def _writes_name(tree: SyntaxTree, node: Node, name: str) -> bool:
         if child.type == "pointer_expression" and tree.slice(child) == f"&{name}":
             return True
     return False
+
+
+# --- a kernel file that may be mixed with another ---------------------------------------------------------------------
+
+
+@dataclass
+class Side:
+    """A kernel file that may be mixed with another, read."""
+
+    kernel: Kernel
+    tree: SyntaxTree
+    tables: PlanTables
+
+    @property
+    def settings(self) -> dict[str, int]:
+        """Every tunable's value."""
+        known = {n: v for n, v in self.kernel.values.items() if v in self.tree.plan.tune.get(n, ())}
+        return self.tree.plan.settings(known)
+
+    def function(self, name: str) -> Function | None:
+        """The one function of that name; None where there is none, or several."""
+        found = [f for f in self.tree.functions if f.name == name]
+        return found[0] if len(found) == 1 else None
+
+
+def read_side(kernel: Kernel, operator: Operator, dtype: str) -> Side | None:
+    """Return a kernel file, read; None where its header is not written table by table. It raises PlanError."""
+    tree = SyntaxTree(kernel.source, operator, kernel.target, dtype)
+    tables = PlanTables.read(kernel.source, tree.plan)
+    return Side(kernel, tree, tables) if tables else None
+
+
+def declared(tree: SyntaxTree, node: Node) -> set[str]:
+    """Return the names that a declaration outside functions declares; nothing for functions' definitions."""
+    while node.type == "template_declaration":
+        node = node.named_children[-1]
+    kinds = ("declaration", "struct_specifier", "alias_declaration", "type_definition", "preproc_def",
+             "preproc_function_def", "enum_specifier", "class_specifier")  # fmt: skip
+    if node.type not in kinds:
+        return set()
+    named = [node.child_by_field_name("name"), *node.children_by_field_name("declarator")]
+    named += [n.child_by_field_name("name") for n in node.named_children if n.type.endswith("_specifier")]
+    return {word for n in named if n is not None for word in WORD.findall(tree.slice(_named(n)))}
+
+
+def _named(declarator: Node) -> Node:
+    """The part of a declarator that is the name."""
+    while inner := declarator.child_by_field_name("declarator"):
+        declarator = inner
+    return declarator

@@ -6,10 +6,10 @@ in a polynomial as its text.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from mutators.analysis.cpp_tree import Function
+from mutators.analysis.source_text import WORD
 from mutators.analysis.syntax import Node, field_of
 
 Polynomial = dict[tuple[str, ...], int]
@@ -17,7 +17,6 @@ Polynomial = dict[tuple[str, ...], int]
 
 MAX_TERMS = 64
 
-_NAME = re.compile(r"[A-Za-z_]\w*")
 CASTS = frozenset({"int", "long", "size_t", "std::size_t", "unsigned", "int64_t", "ptrdiff_t", "std::ptrdiff_t"})
 """Functional casts between integers, which leave an index as it is."""
 
@@ -87,14 +86,14 @@ def _binary(function: Function, node: Node, depth: int) -> Polynomial | None:
 def names_in(function: Function, texts: Iterable[str]) -> set[str]:
     """Every name that the texts mention, those behind known definitions included."""
     found: set[str] = set()
-    waiting = [name for text in texts for name in _NAME.findall(text)]
+    waiting = [name for text in texts for name in WORD.findall(text)]
     while waiting:
         name = waiting.pop()
         if name not in found:
             found.add(name)
             known = function.definition(name)
             if known and known.value is not None:
-                waiting += _NAME.findall(function.tree.slice(known.value))
+                waiting += WORD.findall(function.tree.slice(known.value))
     return found
 
 

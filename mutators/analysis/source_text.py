@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 INDENT = "    "
+WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from mutators.analysis.plan_edit import launch_list
 from mutators.analysis.plan_tables import base_name
 from mutators.analysis.polynomial import names_in
 from mutators.analysis.reduction import reductions
-from mutators.analysis.source_text import Edit, block, reindent
+from mutators.analysis.source_text import WORD, Edit, block, reindent
 from mutators.analysis.syntax import Node, field_of, walk
 from mutators.transforms.base import Site, transform
 from mutators.transforms.loops import fixed_outside, operand
@@ -27,7 +27,6 @@ BARRIERS = ("__sync", "__shfl", "__shared__", "__ballot", "__any", "__all", "coo
 _QUALIFIER = re.compile(rb"__\w+__(?:\s*\([^()]*\))?\s*\Z")
 """Text before a function that the grammar does not count to it."""
 _DEFINED = re.compile(r"#\s*define\s+(\w+)")
-_WORD = re.compile(r"[A-Za-z_]\w*")
 _NESTED = re.compile(r"ceil_div\((ceil_div\(.+\)),\w+\)")
 
 
@@ -161,9 +160,9 @@ def passed(tree: SyntaxTree, function: Function, launch: Launch, text: str) -> s
     if len(names) != len(launch.args) or any(len(name) != 1 for name in names):
         return None
     values = {name: argument.text for (name,), argument in zip(names, launch.args, strict=True)}
-    if not set(_WORD.findall(text)) <= set(values) | set(tree.plan.tune):
+    if not set(WORD.findall(text)) <= set(values) | set(tree.plan.tune):
         return None
-    return _WORD.sub(lambda m: _operand(values.get(m[0], m[0]), text), text)
+    return WORD.sub(lambda m: _operand(values.get(m[0], m[0]), text), text)
 
 
 def _operand(value: str, whole: str) -> str:
@@ -215,7 +214,7 @@ class Above:
     def need(self, name: str, text: str) -> str:
         """Have a definition; what the defined `name` is called here."""
         # A `#define value ...` of the file would be expanded within the definition that is put there.
-        if set(_DEFINED.findall(self._tree.text)) & set(_WORD.findall(text)):
+        if set(_DEFINED.findall(self._tree.text)) & set(WORD.findall(text)):
             self.usable = False
         data = text.encode()
         at = self._tree.data.find(data)
