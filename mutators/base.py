@@ -236,6 +236,12 @@ def _echo(call: ToolCall) -> dict[str, Any]:
 
 
 CANNOT_CALL_TOOLS = "the model cannot call tools"
+CALLED_NO_TOOL = "called no tool"
+
+
+def cannot_call_tools(failure: str) -> bool:
+    """Return whether a dialogue failed because its model can call no tools, or never does."""
+    return CANNOT_CALL_TOOLS in failure or failure.endswith(CALLED_NO_TOOL)
 
 
 class OutOfBudget(Exception):

@@ -12,8 +12,7 @@ from evo.individual import Individual
 from evo.strategies.base import StrategyContext
 from evo.strategies.loop import LoopStrategy, Recipe, needs_models
 from evo.strategies.population import Elite, elite_of
-from mutators.asking.agent import cannot_call_tools
-from mutators.base import Request
+from mutators.base import Request, cannot_call_tools
 from mutators.llm.settings import UserSettings, is_outside
 from operators.errors import UserError
 

@@ -14,7 +14,17 @@ from typing import Any
 
 from mutators.asking.dialogue import answers, no_answer
 from mutators.asking.manual import without_form
-from mutators.base import CANNOT_CALL_TOOLS, Call, CallStatus, Client, Earlier, Message, Parent, Proposal, Request
+from mutators.base import (
+    CALLED_NO_TOOL,
+    Call,
+    CallStatus,
+    Client,
+    Earlier,
+    Message,
+    Parent,
+    Proposal,
+    Request,
+)
 from mutators.bench import Bench, Result
 from mutators.edits import AnswerError, child_source, description
 from mutators.llm.tools import content_of
@@ -197,7 +207,7 @@ class Dialogue:
             source = child_source(self.start.source, call.answer)
         except AnswerError:
             self.messages.append({"role": "user", "content": CUT_OFF if call.status is CallStatus.CUT else CALL_TOOLS})
-            self.end = f"{call.model} called no tool" if last else ""
+            self.end = f"{call.model} {CALLED_NO_TOOL}" if last else ""
             return
         kernel = Kernel(self.start.operator, self.start.target, source)
         found = await self.bench.check(kernel)
@@ -207,11 +217,6 @@ class Dialogue:
             self.handed_in = Result(found.text, kernel=kernel, bases=found.bases, change=change)
             return
         self.messages.append({"role": "user", "content": found.text})
-
-
-def cannot_call_tools(failure: str) -> bool:
-    """Return whether a dialogue failed because its model can call no tools, or never does."""
-    return CANNOT_CALL_TOOLS in failure or failure.endswith("called no tool")
 
 
 def opening(

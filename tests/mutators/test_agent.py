@@ -12,8 +12,8 @@ import pytest
 
 from evo.rows import CALL
 from fitness.evaluation import Evaluation, Level, Status
-from mutators.asking.agent import CALL_TOOLS, HANDED_IN, NOT_KEPT, STAGNATING, cannot_call_tools
-from mutators.base import CANNOT_CALL_TOOLS, Call, CallStatus, Earlier, Message, Proposal, ToolCall
+from mutators.asking.agent import CALL_TOOLS, HANDED_IN, NOT_KEPT, STAGNATING
+from mutators.base import CANNOT_CALL_TOOLS, Call, CallStatus, Earlier, Message, Proposal, ToolCall, cannot_call_tools
 from mutators.bench import Result, Tool
 from mutators.llm.calls import MemoryCalls
 from mutators.llm.client import LLM
