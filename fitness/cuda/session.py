@@ -23,11 +23,11 @@ import torch
 
 from fitness.cuda.compile.build import CudaBuild
 from fitness.cuda.compile.program import Program
+from fitness.cuda.gpu import MOST_IDLE, SPARES, Runners
 from fitness.cuda.oracle import CudaOracle
 from fitness.cuda.running.driver import CudaError
 from fitness.cuda.running.memory import CudaRegion
 from fitness.cuda.running.runner import NO_MEMORY, CudaRunner
-from fitness.cuda.running.runners import MOST_IDLE, SPARES, Runners
 from fitness.evaluation import Status
 from fitness.judging.base import CALL_LIMIT_S
 from fitness.judging.device import UNANSWERED, KernelFault, KilledFromOutside, Sample

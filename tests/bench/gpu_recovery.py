@@ -26,7 +26,7 @@ from evo.workers.jobs import Build, Screen
 from evo.workers.local import LocalPool
 from evo.workers.pool import WorkerLost
 from evo.workers.worker import RunContext, WorkerSpec, gpu_specs
-from fitness.cuda.running.runners import SPARES
+from fitness.cuda.gpu import SPARES
 from fitness.cuda.target import CudaFitness
 from fitness.evaluation import Evaluation, Level
 from fitness.judging.base import Anchor, Built

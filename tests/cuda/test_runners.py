@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
+from fitness.cuda.gpu import SERVES, SPARES, Runners
 from fitness.cuda.running.runner import CudaRunner
-from fitness.cuda.running.runners import SERVES, SPARES, Runners
 from fitness.evaluation import Status
 from fitness.judging.device import KernelFault
 from operators.errors import DeviceError
