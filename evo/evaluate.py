@@ -8,9 +8,8 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from evo.api import Run
 from evo.config import DEFAULT_SETS, RunConfig
 from fitness.evaluation import Evaluation, Timing, interval95, library_calls
 from fitness.judging.base import Anchor
@@ -24,6 +23,9 @@ from operators.definition.spec import Operator, Task, sets_of
 from operators.errors import UserError, unknown
 from operators.files import read_text
 from operators.kernel import Kernel
+
+if TYPE_CHECKING:
+    from evo.api import Run
 
 TARGET_OF = {".cpp": "cpu", ".cc": "cpu", ".cu": "cuda"}
 
@@ -43,23 +45,11 @@ def evaluate_file(
     Raises UserError for what is not the kernel's own fault.
     """
     operator = load(operator_name)
-    target = target or TARGET_OF.get(file.suffix, "")
-    if not target:
-        raise UserError(
-            f"{file}: say --target cpu or --target cuda; the ending {file.suffix or 'is missing and'} does not tell"
-        )
-    if target not in DEFAULT_SETS:
-        raise UserError(unknown("target", target, DEFAULT_SETS))
-    offered = operator.dtypes.get(target, ())
-    if not offered or (dtype and dtype not in offered):
-        raise UserError(
-            f"operator {operator.name} has {', '.join(offered) or 'no dtype'} on {target}, not {dtype or 'any'}"
-        )
-    kernel = Kernel(operator.name, target, _source(file), dict(_setting(text) for text in values))
-    task = Task(operator.name, dtype or offered[0], target)
-    baseline = Kernel(operator.name, target, _source(operator.ancestor("naive", target)))
+    task = task_of(operator, target or target_of(file), dtype)
+    kernel = Kernel(operator.name, task.target, source_of(file), dict(_setting(text) for text in values))
+    baseline = Kernel(operator.name, task.target, source_of(operator.ancestor("naive", task.target)))
     with tempfile.TemporaryDirectory(prefix="evo-") as folder:
-        stage = fitness(operator, task, workload_set=workload_set or DEFAULT_SETS[target], folder=Path(folder))
+        stage = fitness(operator, task, workload_set=workload_set or DEFAULT_SETS[task.target], folder=Path(folder))
         try:
             built = stage.build(kernel)
             if isinstance(built, Evaluation):
@@ -71,7 +61,29 @@ def evaluate_file(
             stage.close()
 
 
-def _source(file: Path) -> str:
+def target_of(file: Path) -> str:
+    """The target that a kernel file's ending tells. It raises UserError."""
+    if file.suffix not in TARGET_OF:
+        raise UserError(
+            f"{file}: say --target cpu or --target cuda; the ending {file.suffix or 'is missing and'} does not tell"
+        )
+    return TARGET_OF[file.suffix]
+
+
+def task_of(operator: Operator, target: str, dtype: str) -> Task:
+    """The task that an operator's name, a target and a dtype mean, by default its first one. It raises UserError."""
+    if target not in DEFAULT_SETS:
+        raise UserError(unknown("target", target, DEFAULT_SETS))
+    offered = operator.dtypes.get(target, ())
+    if not offered or (dtype and dtype not in offered):
+        raise UserError(
+            f"operator {operator.name} has {', '.join(offered) or 'no dtype'} on {target}, not {dtype or 'any'}"
+        )
+    return Task(operator.name, dtype or offered[0], target)
+
+
+def source_of(file: Path) -> str:
+    """The text of a kernel file. It raises UserError."""
     try:
         if file.exists() and not file.is_file():
             raise UserError(f"{file}: is not a regular file; name a kernel file, such as naive.cpp")

@@ -14,12 +14,13 @@ import tarfile
 from pathlib import Path
 
 from evo.config import DEFAULT_SETS
+from evo.evaluate import task_of
 from evo.version import engine_version
 from mutators.base import Parent, Request
 from mutators.prompts import conversation
 from operators.catalog import load
 from operators.definition.spec import Operator, Task
-from operators.errors import UserError, unknown
+from operators.errors import UserError
 from operators.files import read_text
 from operators.kernel import Kernel
 
@@ -103,16 +104,9 @@ of the engine and of the operator. Here is what a kernel file is, and what it is
 def write_task(name: str, folder: Path, *, target: str, dtype: str) -> Task:
     """Write the task of an operator, by name or folder, into a new folder. It raises UserError."""
     operator = load(name)
-    if target not in IMAGES:
-        raise UserError(f"--target: {unknown('target', target, IMAGES)}")
-    offered = operator.dtypes.get(target, ())
-    if not offered or (dtype and dtype not in offered):
-        raise UserError(
-            f"operator {operator.name} has {', '.join(offered) or 'no dtype'} on {target}, not {dtype or 'any'}"
-        )
+    task = task_of(operator, target, dtype)
     if not all((ROOT / part).exists() for part in PARTS):
         raise UserError(f"--harbor takes the engine along, from its source tree, and {ROOT} is none")
-    task = Task(operator.name, dtype or offered[0], target)
     try:
         folder.mkdir(parents=True)
         for path, content in files(operator, task).items():

@@ -16,6 +16,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evo.evaluate import source_of, target_of, task_of
 from evo.packaging.cpp import Source, identifier
 from evo.packaging.cpp_files import FOLDER, NVCC_OPTIONS, cpp_files
 from evo.packaging.runtime import cases, loading
@@ -30,7 +31,6 @@ from operators.champions import champions
 from operators.definition.portable import signature
 from operators.definition.spec import CHAMPIONS, Operator, Task
 from operators.errors import UserError, unknown
-from operators.files import read_text
 from operators.kernel import Kernel
 from operators.plan.header import read_header
 from operators.plan.reading import Plan, parse_plan
@@ -38,9 +38,6 @@ from operators.prelude import prelude
 
 if TYPE_CHECKING:
     from evo.api import Run
-
-
-TARGET_OF = {".cpp": "cpu", ".cc": "cpu", ".cu": "cuda"}
 
 
 @dataclass(frozen=True)
@@ -98,31 +95,18 @@ def from_file(operator_name: str, name: str, *, target: str = "", dtype: str = "
         if not matches:
             raise UserError(unknown("kernel", name, [each.rpartition(".")[0] for each in known]))
         file = operator.folder / matches[0]
-    target = target or TARGET_OF.get(file.suffix, "")
-    offered = operator.dtypes.get(target, ())
-    if not offered or (dtype and dtype not in offered):
-        raise UserError(
-            f"operator {operator.name} has {', '.join(offered) or 'no dtype'} on {target or 'no target'}, not "
-            f"{dtype or 'any'}; the target is told by the ending, .cu or .cpp, or by --target"
-        )
-    try:
-        source = read_text(file)
-    except OSError as error:
-        raise UserError(f"{file}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{file}: is not UTF-8 text (byte {error.start + 1}); a kernel file is C++ source") from None
-    wanted = dtype or offered[0]
+    task = task_of(operator, target or target_of(file), dtype)
     ours = file.resolve().is_relative_to(operator.folder.resolve())
     origin = f"{operator.name}'s own {file.name}" if ours else f"the file {file.name}"
     judged = champions(operator.folder) if ours and file.parent.name == CHAMPIONS else ()
-    record = next((c for c in judged if c.file == file.name and c.dtype == wanted), None)
-    kernel = Kernel(operator.name, target, source)
+    record = next((c for c in judged if c.file == file.name and c.dtype == task.dtype), None)
+    kernel = Kernel(operator.name, task.target, source_of(file))
     author = record.author if record else None
     itself: dict[str, Any] = {"kernel_id": kernel.id, "parents": [], "mutator": "file", "author": author}
     itself["description"] = origin
     verdict = record.model_dump(mode="json") if record else None
     conditions = {"device": record.device} if record else {}
-    return Subject(operator, Task(operator.name, wanted, target), kernel, origin, verdict, conditions, [itself])
+    return Subject(operator, task, kernel, origin, verdict, conditions, [itself])
 
 
 def packed_by() -> dict[str, str]:

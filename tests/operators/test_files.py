@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from evo.config import read_config
-from evo.evaluate import _source
+from evo.evaluate import source_of
 from mutators.base import Request
 from mutators.given import AncestorFile
 from operators import catalog, files
@@ -54,7 +54,7 @@ def test_a_huge_configuration_or_kernel_is_told(tmp_path: Path, folder: Path) ->
     with pytest.raises(UserError, match="huge: cannot be read: it is longer than 4 MiB"):
         read_config(file, {}, [])
     with pytest.raises(UserError, match="huge: cannot be read: it is longer than 4 MiB"):
-        _source(file)
+        source_of(file)
     huge(folder / "other.cpp")
     task = Task("axpb", "fp32", "cpu")
     request = Request(task, number=0, mutator="ancestor", parents=(), seed=0, params={"name": "other"})
