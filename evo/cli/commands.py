@@ -32,7 +32,6 @@ from evo.cli.shared import (
     backend_named,
     say,
 )
-from evo.cli.sql import asks
 from evo.report.output import as_json as json_of
 from evo.report.output import raw, safe_streams
 from operators.errors import MachineError, UserError
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from typer.models import CommandInfo
 
     from evo.api import Run
+    from evo.config import RunConfig
     from evo.report.health import Health
     from evo.report.status import Standing, TaskSummary
 
@@ -203,11 +203,8 @@ def run(
     told = _told(track, notify, log)
     from evo.budget import parse_limits
     from evo.config import read_config
-    from evo.folders import new_folder
-    from evo.inbox import Inbox
     from evo.outside.importing import operators_of
-    from evo.report.health import too_small
-    from evo.session import Session, invitations, start
+    from evo.session import Session, start
     from operators.catalog import of_family
 
     named = [*operators, *(name for wanted in family for name in of_family(wanted))]
@@ -226,13 +223,7 @@ def run(
 
         check_models(settings.llm)  # a machine is measured for models first, which takes seconds
     resolved = settings.model_copy(update={"operators": operators_of(settings.operators)}).resolved()
-    guests = invitations(resolved, from_, login()) if from_ else []
-    folder = new_folder(runs, resolved)
-    if little := too_small(resolved, runs):
-        say(little)
-    if guests:
-        Inbox(folder).put(guests)
-    print(f"run {folder}", file=sys.stderr)
+    folder = _new_run(runs, resolved, from_)
     session = Session(ray=where, began=began, wait_s=wait)
     searching(folder, lambda progress: start(resolved, folder, progress, session), as_json=as_json, told=told)
 
@@ -430,11 +421,27 @@ def evaluate(
 
 app.add_typer(machine)
 app.add_typer(looks)  # behind the commands that are used first
-app.add_typer(asks)
 app.add_typer(compares)
 app.add_typer(outside)
 app.add_typer(packages)
 app.add_typer(own)
+
+
+def _new_run(runs: Path, settings: RunConfig, files: Sequence[Path]) -> Path:
+    """The folder of a run that is about to begin, in whose inbox lie the user's own kernels. It raises UserError."""
+    from evo.folders import new_folder
+    from evo.inbox import Inbox
+    from evo.report.health import too_small
+    from evo.session import invitations
+
+    guests = invitations(settings, files, login()) if files else []
+    folder = new_folder(runs, settings)
+    if little := too_small(settings, runs):
+        say(little)
+    if guests:
+        Inbox(folder).put(guests)
+    print(f"run {folder}", file=sys.stderr)
+    return folder
 
 
 def _detach(runs: Path, resumed: Path | None = None) -> None:

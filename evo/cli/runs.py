@@ -1,20 +1,33 @@
-"""The commands that look at runs: all there are, two kernels of one, a run's report, written or served."""
+"""The commands that look at runs: all there are, two kernels of one, a run's report, written or served, a question in
+SQL, whose answer is a table, CSV, JSON or Parquet."""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import logging
 import os
 import sys
 import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from evo.cli.completion import kernel_ids
 from evo.cli.shared import INTERRUPTED, RUNS, AsJson, LogAs, Notices, RunName, Runs, say
 from evo.report.output import as_json as json_of
-from operators.errors import UserError
+from evo.report.output import plain, raw
+from operators.errors import UserError, unknown
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from evo.store import Limits, QueryResult
 
 Kernel = Annotated[
     str,
@@ -249,3 +262,254 @@ def ui(
     finally:
         for maker in makers:
             maker.close()
+
+
+# --- a question to runs -----------------------------------------------------------------------------------------------
+
+
+LISTED = "?"
+"""Stand-in for the name after a `--query` that has none."""
+Subject = Annotated[str, typer.Argument(metavar="RUN", help="As for other commands; or a pattern, such as 'runs/x/*'.")]
+
+
+class _QueryNameMayBeMissing(TyperCommand):
+    """`--query` without a name lists them all."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        bare = [n for n, word in enumerate(args) if word == "--query" and (args[n + 1 :] or ["-"])[0].startswith("-")]
+        for place in reversed(bare):
+            args = [*args[: place + 1], LISTED, *args[place + 1 :]]
+        return super().parse_args(ctx, args)
+
+
+@looks.command(cls=_QueryNameMayBeMissing)
+def sql(
+    run: Subject = "last",
+    query: Annotated[str, typer.Argument(metavar="[SELECT]", help="One SELECT.")] = "",
+    name: Annotated[
+        str, typer.Option("--query", metavar="[NAME]", help="Ask a worked query instead; without a name, list them.")
+    ] = "",
+    param: Annotated[list[str], typer.Option(metavar="NAME=VALUE", help="Bind $NAME in the query; repeatable.")] = [],  # noqa: B006
+    schema: Annotated[
+        bool,
+        typer.Option(
+            "--schema",
+            help="List tables, views and columns instead, all or those named in place of RUN; with --query show it.",
+        ),
+    ] = False,
+    rows: Annotated[int, typer.Option(min=1, help="Show so many rows at most.")] = 10_000,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Give up after so long.")] = 60.0,
+    form: Annotated[
+        str,
+        typer.Option("--format", metavar="FORMAT", help="table, csv, json or parquet; default: by --out, or table."),
+    ] = "",
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write to this new file.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file of --out.")] = False,
+    runs: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Ask a run's database, while it runs or later: a SELECT of your own, or with --query a worked one.
+
+    Several runs are asked at once by a pattern, or by the folder that holds them: every table and view then begins
+    with the columns run, arm and seed.
+
+    In JSON, NaN and infinities are null, times ISO 8601, intervals their months, days and nanoseconds, bytes
+    hexadecimal digits. A column whose name is taken gets a number: speedup, speedup_1.
+    """
+    if name == LISTED:
+        _show_queries(as_json=as_json)
+    elif schema:
+        _show_schema(name, {run, query}, as_json=as_json)
+    else:
+        _import_arrow()
+        from evo.store import Limits
+
+        wanted = format_of("json" if as_json else form, out)
+        answer = _asked(runs, run, query, name, dict(pairs(param)), Limits(rows=rows, timeout_s=timeout))
+        if out:
+            write(answer.table, wanted, out, replace=force)
+        else:
+            show(answer.table, wanted)
+        if answer.cut:
+            say(f"there are more rows than these {rows}; add LIMIT, aggregate, or say --rows")
+
+
+def _import_arrow() -> None:
+    """Import pyarrow without numpy, which it takes along where it finds it: nothing here makes arrays of an answer.
+
+    Numpy and the threads that it starts are a quarter of what a question costs. A process that has either keeps it.
+    """
+    if not {"numpy", "pyarrow"} & set(sys.modules):
+        sys.modules["numpy"] = None  # type: ignore[assignment]  # how Python is told that a module is not to be found
+        try:
+            import pyarrow  # noqa: F401
+        finally:
+            del sys.modules["numpy"]
+
+
+def _asked(runs: Path, run: str, query: str, name: str, params: dict[str, str], limits: Limits) -> QueryResult:
+    """The answer to a query of the user's own, or to a named one."""
+    from evo.folders import find_runs
+    from evo.store import ask
+    from evo.store.named import named_query
+
+    if bool(query) == bool(name):
+        raise UserError("write one SELECT after RUN, or --query NAME (`evo sql --query` lists them), or --schema")
+    if name:
+        known = named_query(name)
+        params = known.bound(params)
+    where = find_runs(runs, run)
+    return ask(where, known.text(several=isinstance(where, list)) if name else query, limits, params)
+
+
+def _show_schema(name: str, wanted: set[str], *, as_json: bool) -> None:
+    """Show the relations that are wanted, all where none of them is one; or a worked query, its notes and its text."""
+    if name:
+        from evo.store.named import named_query
+
+        worked = named_query(name)
+        print(json_of(asdict(worked)) if as_json else worked.shown)
+        return
+    from evo.store.schema import relations
+
+    known = relations()
+    found = [relation for relation in known if relation.name in wanted] or known
+    if as_json:
+        print(json_of([asdict(relation) for relation in found]))
+        return
+    from evo.report.reference import Entry, Page
+    from evo.report.terminal import page_table, show
+
+    for relation in found:
+        kind = "view" if relation.is_view else "table"
+        entries = (Entry(c.name, c.type, "required" if c.required else "", c.meaning) for c in relation.columns)
+        show(page_table(Page(f"{kind} {relation.name}", relation.about, tuple(entries))))
+    if len(found) == len(known):
+        print(
+            "ancestors('TASK', 'KERNEL ID') is a table as well: the rows of lineage of a kernel and all its ancestors."
+        )
+
+
+def _show_queries(*, as_json: bool) -> None:
+    from evo.store.named import named_queries
+
+    found = named_queries().values()
+    if as_json:
+        print(json_of([asdict(query) for query in found]))
+        return
+    width = max(len(query.name) for query in found)
+    for query in found:
+        print(f"{query.name:{width}}  {query.answers}")
+        for parameter in query.parameters:
+            default = f" (default: {parameter.default})" if parameter.default else ""
+            print(f"{'':{width}}    --param {parameter.name}=...  {parameter.meaning}{default}")
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+TABLE, PARQUET = "table", "parquet"
+
+
+def rows_of(table: pa.Table) -> list[dict[str, Any]]:
+    """The rows, in types of Python. It raises UserError for values that these do not hold."""
+    columns = []
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        try:
+            columns.append(column.to_pylist())
+        except (OverflowError, ValueError):  # times before the year 1, intervals of ten million years
+            raise UserError(f"column {name} holds values that cannot be shown; write {name}::VARCHAR") from None
+    return [dict(zip(table.column_names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def csv_text(table: pa.Table) -> str:
+    """A header and a line a row, quoted as in RFC 4180.
+
+    NULL is empty, lists and structures are JSON, times ISO 8601, bytes hexadecimal.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(table.column_names)
+    for row in rows_of(table):
+        writer.writerow(map(_csv_cell, row.values()))
+    return text.getvalue()
+
+
+def _csv_cell(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, list | tuple | Mapping):
+        return json.dumps(plain(value), ensure_ascii=False)
+    return "" if value is None else plain(value)
+
+
+def parquet_bytes(table: pa.Table) -> bytes:
+    """A Parquet file, compressed with zstd."""
+    import pyarrow.parquet as pq
+
+    sink = io.BytesIO()
+    pq.write_table(table, sink, compression="zstd")
+    return sink.getvalue()
+
+
+def table_text(table: pa.Table) -> str:
+    """A table for people, as wide as it needs."""
+    from evo.report.terminal import rows_table, unfolded
+
+    return unfolded(rows_table(table.column_names, rows_of(table)))
+
+
+TEXTS: Mapping[str, Callable[[pa.Table], str]] = {
+    TABLE: table_text,
+    "csv": csv_text,
+    "json": lambda table: json_of(rows_of(table)) + "\n",
+}
+FORMATS = (*TEXTS, PARQUET)
+
+
+def format_of(name: str, out: Path | None) -> str:
+    """The format that is asked for by name, else by the ending of the file. It raises UserError."""
+    if name and name not in FORMATS:
+        raise UserError(f"--format: {unknown('format', name, FORMATS)}")
+    ending = out.suffix.removeprefix(".") if out else ""
+    return name or (ending if ending in FORMATS else TABLE)
+
+
+def show(table: pa.Table, form: str) -> None:
+    """Write an answer to standard output. It raises UserError for Parquet on a terminal."""
+    if form == PARQUET:
+        stream = raw(sys.stdout)
+        if stream.isatty():
+            raise UserError("--format parquet is nothing for a terminal: say --out FILE, or redirect it")
+        stream.buffer.write(parquet_bytes(table))
+        stream.flush()
+    elif form == TABLE:
+        from evo.report.terminal import rows_table
+        from evo.report.terminal import show as show_table
+
+        show_table(rows_table(table.column_names, rows_of(table)))
+    else:
+        print(TEXTS[form](table), end="")
+
+
+def write(table: pa.Table, form: str, out: Path, *, replace: bool) -> None:
+    """Write an answer to a file, which must be new unless it may `replace` one. It raises UserError."""
+    content = parquet_bytes(table) if form == PARQUET else TEXTS[form](table).encode("utf-8", "surrogatepass")
+    try:
+        with out.open("wb" if replace else "xb") as file:
+            file.write(content)
+    except FileExistsError:
+        raise UserError(f"--out {out}: exists already; name another file, or say --force") from None
+    except OSError as error:
+        raise UserError(f"--out {out}: cannot be written: {error.strerror}") from None
+
+
+def pairs(texts: list[str]) -> Iterator[tuple[str, str]]:
+    """Texts of `--param`, NAME=VALUE each. It raises UserError."""
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise UserError(f"--param {text}: write NAME=VALUE, such as --param operator=softmax")
+        yield name.strip(), value
