@@ -22,8 +22,7 @@ from evo.compare.inference import (
     nothing_concluded,
 )
 from evo.report.amounts import amount, count, dollars, probability, seconds, several, share
-from evo.report.comparison.charts import bound, curve_figure, effect_figure, task_figure
-from evo.report.comparison.data import ComparisonMaterial, asked
+from evo.report.comparison.data import ComparisonMaterial, asked, bound, curve_figure, effect_figure, task_figure
 from evo.report.document import (
     KERNEL,
     Block,
