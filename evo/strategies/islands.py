@@ -13,11 +13,12 @@ from pydantic import Field, field_validator
 
 from evo.individual import Individual
 from evo.lineage import Latest, Lineage
-from evo.strategies.agent import AgentSessions, AgentSettings
 from evo.strategies.base import Ancestors, Chooser, Leader, Outages, Rival, StrategyContext
 from evo.strategies.population import (
     MARGIN,
     TRIALS_PER_SOURCE,
+    AgentSessions,
+    AgentSettings,
     Cell,
     Elite,
     Pair,

@@ -17,8 +17,7 @@ from evo.individual import Individual
 from evo.replay import replay
 from evo.report.status import model_costs
 from evo.store import query
-from evo.strategies.agent import AgentSession, AgentSessions, AgentSettings
-from evo.strategies.population import Elite
+from evo.strategies.population import AgentSession, AgentSessions, AgentSettings, Elite
 from fitness.evaluation import Evaluation, Level, Status
 from mutators.base import Request
 from operators.definition.spec import Task
