@@ -22,7 +22,8 @@ from evo.compatibility import ACCELERATOR
 from evo.config import RunConfig
 from evo.rows import Journal
 from evo.strategies.base import Strategy
-from evo.workers.pool import EngineError, WorkerPool, value_of
+from evo.workers.dispatch import WorkerPool
+from evo.workers.pool import EngineError, value_of
 from evo.workers.worker import WorkerSpec, gpu_specs, worker_cores
 from fitness.targets import GpuModels, devices, gpu_models
 from operators.definition.spec import Operator, Task

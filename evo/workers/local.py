@@ -15,7 +15,8 @@ from multiprocessing import Pipe
 from pathlib import Path
 from typing import IO
 
-from evo.workers.pool import WorkerLost, WorkerPool
+from evo.workers.dispatch import WorkerPool
+from evo.workers.pool import WorkerLost
 from evo.workers.worker import Answer, Message, WorkerSpec
 
 

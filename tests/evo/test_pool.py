@@ -14,20 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evo.workers.dispatch import PROBES, WorkerPool
 from evo.workers.jobs import Build, Confirm, Full, Job, Screen, TakeProfile
 from evo.workers.local import LocalPool, WorkerProcess
-from evo.workers.pool import (
-    PROBES,
-    DeviceLost,
-    EngineError,
-    JobOverdue,
-    Pool,
-    WorkerLost,
-    WorkerPool,
-    never,
-    tried,
-    value_of,
-)
+from evo.workers.pool import DeviceLost, EngineError, JobOverdue, Pool, WorkerLost, never, tried, value_of
 from evo.workers.worker import (
     Answer,
     Message,
@@ -334,7 +324,7 @@ def test_whatever_is_cancelled_no_worker_is_lost_and_nobody_hears_anothers_answe
         raise AssertionError(text)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("evo.workers.pool.GRACE_S", 0.0)
+        patch.setattr("evo.workers.dispatch.GRACE_S", 0.0)
         asyncio.run(session())
 
 
@@ -505,7 +495,7 @@ def test_a_cancelled_job_of_a_real_process_costs_no_worker(tmp_path: Path, monke
         try:
             built = await pool.run(Build(task, kernel))
             for grace_s in (60.0, 0.0):
-                monkeypatch.setattr("evo.workers.pool.GRACE_S", grace_s)
+                monkeypatch.setattr("evo.workers.dispatch.GRACE_S", grace_s)
                 job = asyncio.ensure_future(pool.run(Build(task, Kernel("softmax", "cpu", "no kernel"))))
                 await asyncio.sleep(0.01)
                 job.cancel()

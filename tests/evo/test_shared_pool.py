@@ -18,9 +18,10 @@ from evo.search.driver import Search
 from evo.session import run_context
 from evo.store import Store, query
 from evo.workers import worker
+from evo.workers.dispatch import WorkerPool
 from evo.workers.jobs import Build, Screen, SpotCheck, TakeProfile
 from evo.workers.local import LocalPool
-from evo.workers.pool import EngineError, Pool, WorkerLost, WorkerPool
+from evo.workers.pool import EngineError, Pool, WorkerLost
 from evo.workers.worker import MAX_RUNS, Answer, Message, RunContext, Stages, WorkerSpec
 from fitness.evaluation import Status
 from fitness.judging.base import Anchor, Built
