@@ -14,7 +14,6 @@ import typer
 
 from evo.cli.compare import compares
 from evo.cli.completion import operator_names
-from evo.cli.export import packages
 from evo.cli.operators import machine, own, show_pages
 from evo.cli.outside import login, outside
 from evo.cli.runs import looks
@@ -423,7 +422,6 @@ app.add_typer(machine)
 app.add_typer(looks)  # behind the commands that are used first
 app.add_typer(compares)
 app.add_typer(outside)
-app.add_typer(packages)
 app.add_typer(own)
 
 

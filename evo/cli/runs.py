@@ -1,5 +1,5 @@
-"""The commands that look at runs: all there are, two kernels of one, a run's report, written or served, a question in
-SQL, whose answer is a table, CSV, JSON or Parquet."""
+"""The commands that look at runs: all there are, two kernels of one, a run's report, written or served, the whole of it
+for others, a question in SQL, whose answer is a table, CSV, JSON or Parquet."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ Kernel = Annotated[
 ]
 
 LOOPBACK = "127.0.0.1"
+DUCKDB = ".duckdb"
 
 looks = typer.Typer()
 
@@ -262,6 +263,79 @@ def ui(
     finally:
         for maker in makers:
             maker.close()
+
+
+@looks.command()
+def export(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="As for other commands; with --harbor an operator.")],
+    out: Annotated[
+        Path | None, typer.Argument(metavar="OUT", help="A new FILE.duckdb, or a new folder for Parquet files.")
+    ] = None,
+    dataset: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Instead, a data set with a card, without secrets, paths and names."),
+    ] = None,
+    harbor: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Instead, a task of Harbor whose reward is our verdict.")
+    ] = None,
+    target: Annotated[str, typer.Option(help="With --harbor: cpu (default) or cuda.")] = "cpu",
+    dtype: Annotated[str, typer.Option(help="With --harbor: element type. Default: the operator's first.")] = "",
+    runs: Runs = RUNS,
+) -> None:
+    """Write a run for other tools: its tables and views as Parquet files, or one DuckDB file that opens by itself."""
+    if [out, dataset, harbor].count(None) != 2:
+        raise UserError("name one of OUT, --dataset FOLDER and --harbor FOLDER")
+    if harbor:
+        from evo.packaging.harbor import write_task
+
+        print(f"{write_task(run, harbor, target=target, dtype=dtype)} written to {harbor}", file=sys.stderr)
+        return
+    from evo.folders import find_runs
+
+    where = find_runs(runs, run)
+    if isinstance(where, list):
+        raise UserError(f"{run} names several runs; put them into one file with: evo merge OUT.duckdb {run}")
+    if dataset:
+        from evo.api import Run
+        from evo.packaging.dataset import write_dataset
+
+        counts = write_dataset(Run(where), dataset)
+        print(f"{dataset}: {', '.join(f'{count} {part}' for part, count in counts.items())}", file=sys.stderr)
+        print("read it before you publish it: no program finds every secret", file=sys.stderr)
+    elif out:
+        _export(where, out)
+
+
+def _export(where: Path, out: Path) -> None:
+    from evo.store.export import export_duckdb, export_parquet
+
+    if out.suffix == DUCKDB:
+        export_duckdb(where, out)
+        print(f"{out}: open it with duckdb, evo sql {out}, or evo.open({str(out)!r})", file=sys.stderr)
+    else:
+        print(f"{out}: {len(export_parquet(where, out))} Parquet files", file=sys.stderr)
+
+
+@looks.command()
+def merge(
+    out: Annotated[Path, typer.Argument(metavar="OUT.duckdb", help="A new file.")],
+    run: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN...", help="Folders, patterns, files of evo export or evo merge; ids as elsewhere."),
+    ],
+    runs: Runs = RUNS,
+) -> None:
+    """Put runs of one or several machines into one file, each whole: asked with evo sql, it is like several runs."""
+    from evo.folders import find_runs
+    from evo.store.export import merge as merged
+
+    if out.suffix != DUCKDB:
+        raise UserError(f"{out}: name a new file that ends in {DUCKDB}")
+    found = [find_runs(runs, name) for name in run]
+    held = merged([path for where in found for path in (where if isinstance(where, list) else [where])], out)
+    for each in held:
+        print(f"{each.run} from {each.origin}", file=sys.stderr)
+    print(f"{len(held)} runs in {out}; ask them with: evo sql {out} 'from merged_runs'", file=sys.stderr)
 
 
 # --- a question to runs -----------------------------------------------------------------------------------------------
