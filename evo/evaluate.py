@@ -1,16 +1,16 @@
-"""One kernel judged outside a run: its verdict in words and as JSON, and the score of MSKernelBench."""
+"""One kernel judged outside a run: its verdict in words and as JSON."""
 
 from __future__ import annotations
 
 import json
 import math
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evo.config import DEFAULT_SETS, RunConfig
+from evo.config import DEFAULT_SETS
 from fitness.evaluation import Evaluation, Timing, interval95, library_calls
 from fitness.judging.base import Anchor
 from fitness.judging.levels import judge
@@ -19,13 +19,13 @@ from fitness.profiling.profiles import Profile
 from fitness.targets import fitness
 from fitness.words import beside, digits, flags, of_bound, speedup, time_us
 from operators.catalog import load
-from operators.definition.spec import Operator, Task, sets_of
+from operators.definition.spec import Operator, Task
 from operators.errors import UserError, unknown
 from operators.files import read_text
 from operators.kernel import Kernel
 
 if TYPE_CHECKING:
-    from evo.api import Run
+    pass
 
 TARGET_OF = {".cpp": "cpu", ".cc": "cpu", ".cu": "cuda"}
 
@@ -150,37 +150,3 @@ def timing_line(timing: Timing, other: str) -> str:
     """One workload against the baseline or the library; the quotient of the two times is the ratio."""
     found = speedup(*interval95(timing.log_ratio, timing.log_ratio_se), f", {timing.pairs} pairs")
     return f"{timing.workload}: {time_us(timing.latency_us)}, {other} {time_us(timing.anchor_latency_us)}, {found}"
-
-
-PUBLISHED = "published"
-NOTE = (
-    "P = sum T(N) S(N) / sum T(N), with MSKernelBench's weights T, S over our baseline. That is not the paper's P: its "
-    "baselines allocate memory in every call and often use a single block; ours do neither."
-)
-
-
-def score(operator: Operator, speedups: Mapping[str, float]) -> float | None:
-    """The weighted mean of speedups over the baseline, by workload name; None unless every published size has one."""
-    published = [w for w in operator.workloads if w.set == PUBLISHED]
-    if not published or any(w.name not in speedups for w in published):
-        return None
-    return sum(w.weight * speedups[w.name] for w in published) / sum(w.weight for w in published)
-
-
-def evaluation_score(operator: Operator, evaluation: Evaluation) -> float | None:
-    """The score of a kernel that was timed in pairs with the baseline itself."""
-    return score(operator, {t.workload: math.exp(t.log_ratio) for t in evaluation.timings})
-
-
-def run_scores(run: Run) -> dict[str, float]:
-    """Scores by task of confirmed best kernels, which were timed beside the baseline, in runs of the published set."""
-    if not (row := run.row):
-        return {}  # it was stopped before it began
-    config = RunConfig.from_json(row["config_json"])
-    if PUBLISHED not in sets_of(config.workload_set):
-        return {}
-    timed: dict[str, dict[str, float]] = {}
-    for ratio in run.rows("status.ratios"):
-        timed.setdefault(ratio["task"], {})[ratio["workload"]] = math.exp(ratio["log_ratio"])
-    found = {str(task): score(operator, timed.get(str(task), {})) for operator, task in config.tasks()}
-    return {task: value for task, value in found.items() if value is not None}

@@ -401,7 +401,8 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Judge one kernel file as severely as a new best, and print the whole verdict."""
-    from evo.evaluate import NOTE, evaluate_file, evaluation_score, profile_lines, verdict_json, verdict_lines
+    from evo.evaluate import evaluate_file, profile_lines, verdict_json, verdict_lines
+    from evo.report.scoreboard import P_NOTE, p_of_evaluation
     from operators.catalog import load
 
     evaluations, seen = evaluate_file(
@@ -412,8 +413,8 @@ def evaluate(
         print(json_of([*levels, {"profile": asdict(seen)}] if seen else levels))
     else:
         print("\n".join([*verdict_lines(evaluations), *(profile_lines(seen) if seen else [])]))
-        if (scored := evaluation_score(load(operator), evaluations[-1])) is not None:
-            print(f"score P {scored:.2f}. {NOTE}")
+        if (scored := p_of_evaluation(load(operator), evaluations[-1])) is not None:
+            print(f"score P {scored:.2f}. {P_NOTE}")
     if not evaluations[-1].correct:
         raise typer.Exit(FAILED)
 
@@ -497,11 +498,11 @@ def searching(folder: Path, search: Any, *, as_json: bool, told: Sequence[str] =
 def _show_summary(
     run: Run, tasks: Sequence[TaskSummary], *, as_json: bool, every: bool = False, found: Health | None = None
 ) -> None:
-    from evo.evaluate import NOTE, run_scores
+    from evo.report.scoreboard import P_NOTE, ps_of_run
     from evo.report.status import last_changes, model_costs, open_questions, session_lines, sessions
     from evo.report.terminal import lack_lines, problem_lines
 
-    spent, scores, waiting = model_costs(run), run_scores(run), open_questions(run)
+    spent, scores, waiting = model_costs(run), ps_of_run(run), open_questions(run)
     if found and not as_json:
         findings = (f"  {finding.cause}: {finding.told}" for finding in found.findings)
         print("\n".join((found.line, *findings, *(f"  session {line}" for line in session_lines(run)))))
@@ -529,7 +530,7 @@ def _show_summary(
     if spent:
         print(costs_line(spent))
     if scores:
-        print(", ".join(f"{task} P {value:.2f}" for task, value in scores.items()) + f". {NOTE}")
+        print(", ".join(f"{task} P {value:.2f}" for task, value in scores.items()) + f". {P_NOTE}")
     if waiting:
         print(f"{waiting} questions wait for answers from outside: evo ask {run.folder}")
     print(f"run {run.folder}")

@@ -1,4 +1,5 @@
-"""A scoreboard of runs by sets of tasks: the figures that each set's community reports, and ours with intervals."""
+"""A scoreboard of runs by sets of tasks: the figures that each set's community reports, and ours with intervals;
+and the score of MSKernelBench."""
 
 from __future__ import annotations
 
@@ -11,15 +12,15 @@ from typing import Any
 from evo.api import Run
 from evo.charts.figures import by_task
 from evo.charts.roofline import placed, stored_peaks
+from evo.config import RunConfig
 from evo.report.document import Column, Document, Section, Table, bounds, level, made_of, number, text
 from evo.report.status import Standing, standings
-from fitness.evaluation import Z95
+from fitness.evaluation import Z95, Evaluation
 from fitness.words import ratio
 from operators.catalog import load
-from operators.definition.spec import Task
+from operators.definition.spec import Operator, Task, sets_of
 from operators.errors import UserError
 from operators.files import read_text
-from operators.importing.folder import CALL, ORIGIN
 
 OWN = "operators of kernel-evo"
 FACTORS = (0.0, 0.8, 1.0, 1.5, 2.0)
@@ -29,6 +30,12 @@ NOTE = (
     "unsolved. fast_p: share of tasks more than p times as fast as that reference, and the shares that the 95 % "
     "intervals leave open. SOL score: mean of 1 / (1 + (T - T_sol) / (T_torch - T_sol)), where T_sol is this engine's "
     "roofline of the device. A task of several runs is told by the run where it is fastest beyond doubt."
+)
+PUBLISHED = "published"
+"""The set of workloads that MSKernelBench has."""
+P_NOTE = (
+    "P = sum T(N) S(N) / sum T(N), with MSKernelBench's weights T, S over our baseline. That is not the paper's P: its "
+    "baselines allocate memory in every call and often use a single block; ours do neither."
 )
 
 
@@ -114,6 +121,8 @@ def _paths(config: Mapping[str, Any]) -> dict[str, str]:
 
 def _set(task: str, paths: Mapping[str, str]) -> str:
     """The set that a task's operator was imported from."""
+    from operators.importing.folder import CALL, ORIGIN  # it loads torch, for which a run's summary does not wait
+
     name = Task.parse(task).operator
     try:
         call = json.loads(read_text(load(paths.get(name, name)).folder / ORIGIN / CALL))
@@ -202,3 +211,33 @@ def _flat(score: SetScore) -> dict[str, float]:
 
 def _with_bounds(title: str, name: str, show: Callable[[Any], str]) -> list[Column]:
     return [number(title, name, show), bounds("95 %", f"{name}_low", f"{name}_high")]
+
+
+# --- the score P of MSKernelBench -------------------------------------------------------------------------------------
+
+
+def p_score(operator: Operator, speedups: Mapping[str, float]) -> float | None:
+    """The weighted mean of speedups over the baseline, by workload name; None unless every published size has one."""
+    published = [w for w in operator.workloads if w.set == PUBLISHED]
+    if not published or any(w.name not in speedups for w in published):
+        return None
+    return sum(w.weight * speedups[w.name] for w in published) / sum(w.weight for w in published)
+
+
+def p_of_evaluation(operator: Operator, evaluation: Evaluation) -> float | None:
+    """The score of a kernel that was timed in pairs with the baseline itself."""
+    return p_score(operator, {t.workload: math.exp(t.log_ratio) for t in evaluation.timings})
+
+
+def ps_of_run(run: Run) -> dict[str, float]:
+    """Scores by task of confirmed best kernels, which were timed beside the baseline, in runs of the published set."""
+    if not (row := run.row):
+        return {}  # it was stopped before it began
+    config = RunConfig.from_json(row["config_json"])
+    if PUBLISHED not in sets_of(config.workload_set):
+        return {}
+    timed: dict[str, dict[str, float]] = {}
+    for row in run.rows("status.ratios"):
+        timed.setdefault(row["task"], {})[row["workload"]] = math.exp(row["log_ratio"])
+    found = {str(task): p_score(operator, timed.get(str(task), {})) for operator, task in config.tasks()}
+    return {task: value for task, value in found.items() if value is not None}

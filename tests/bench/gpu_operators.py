@@ -472,7 +472,7 @@ def _launcher() -> Any:
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Markdown: a line for each operator and dtype, then what was not right, too slow, or lost."""
-    from evo.evaluate import NOTE
+    from evo.report.scoreboard import P_NOTE
 
     sizes = [row for row in rows if "us" in row]
     devices = ", ".join(sorted({row["device"] for row in sizes}))
@@ -494,7 +494,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         counts[kind] = counts.get(kind, 0) + 1
     lines += ["", ", ".join(f"{n} {kind}" for kind, n in sorted(counts.items())) + "."]
     if any(row["set"] == "published" for row in sizes):
-        lines += ["", NOTE]
+        lines += ["", P_NOTE]
     # Tunable kernels need not support every hidden shape.
     odd = [(r, n, t) for r, n, t in verdicts if t != "correct" and (r["set"] != "hidden" or "unsupported" not in t)]
     alike: dict[tuple[str, str, str, str], list[str]] = {}
@@ -518,7 +518,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _cells(operator: Operator, rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     """Geometric means over sizes: the naive time, speedups over it, the fastest kernel's share of the roofline; P."""
-    from evo.evaluate import score
+    from evo.report.scoreboard import p_score
 
     def over_naive(name: str) -> list[float]:
         return [r["us"]["naive"] / r["us"][name] for r in rows if name in r["us"]]
@@ -530,7 +530,7 @@ def _cells(operator: Operator, rows: Sequence[Mapping[str, Any]]) -> tuple[str, 
     naive_us = _geomean([r["us"]["naive"] for r in rows])
     best = _geomean([r["roofline_us"] / min(r["us"].values()) for r in rows if r["roofline_us"] > 0] or [math.nan])
     speedups = {r["workload"]: r["us"]["naive"] / r["us"]["tunable"] for r in rows if "tunable" in r["us"]}
-    scored = score(operator, speedups) if rows[0]["set"] == "published" else None
+    scored = p_score(operator, speedups) if rows[0]["set"] == "published" else None
     return (
         f"{naive_us:.1f} us", times("tunable"), times(LIBRARY), f"{best:.0%}", f"{scored:.2f}" if scored else "-"
     )  # fmt: skip
