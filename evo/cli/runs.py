@@ -286,7 +286,7 @@ def export(
     if [out, dataset, harbor].count(None) != 2:
         raise UserError("name one of OUT, --dataset FOLDER and --harbor FOLDER")
     if harbor:
-        from evo.packaging.harbor import write_task
+        from evo.packaging.exports import write_task
 
         print(f"{write_task(run, harbor, target=target, dtype=dtype)} written to {harbor}", file=sys.stderr)
         return
@@ -297,7 +297,7 @@ def export(
         raise UserError(f"{run} names several runs; put them into one file with: evo merge OUT.duckdb {run}")
     if dataset:
         from evo.api import Run
-        from evo.packaging.dataset import write_dataset
+        from evo.packaging.exports import write_dataset
 
         counts = write_dataset(Run(where), dataset)
         print(f"{dataset}: {', '.join(f'{count} {part}' for part, count in counts.items())}", file=sys.stderr)

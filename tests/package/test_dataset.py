@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from evo.api import Run
-from evo.packaging.dataset import Scrubber, write_dataset
+from evo.packaging.exports import Scrubber, write_dataset
 from evo.store import StoreError
 from tests.store.story import stored, story
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from evo.packaging.harbor import ENGINE, write_task
+from evo.packaging.exports import ENGINE, write_task
 from operators.errors import UserError
 from tests.structure import ROOT
 

@@ -1,20 +1,28 @@
-"""An operator as a task of Harbor: an agent writes a kernel in a container, and our verdict is its reward.
+"""What others' programs read: an operator as a task of Harbor, a run as a data set.
 
-The agent's container holds the engine, so that it can check drafts. The verifier works with a copy of its own, which
-comes with `tests/` when the agent is done: what the agent did to the first one decides nothing. Packages that the
-engine needs and the compiler are the container's, though; who does not trust the agent gives the verifier a fresh one.
+In a task of Harbor an agent writes a kernel in a container, and our verdict is its reward. The agent's container holds
+the engine, so that it can check drafts. The verifier works with a copy of its own, which comes with `tests/` when the
+agent is done: what the agent did to the first one decides nothing. Packages that the engine needs and the compiler are
+the container's, though; who does not trust the agent gives the verifier a fresh one.
 """
 
 from __future__ import annotations
 
+import getpass
 import gzip
 import io
 import json
+import platform
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from evo.api import Run
 from evo.config import DEFAULT_SETS
 from evo.evaluate import task_of
+from evo.report.output import Scrubber
+from evo.store.export import export_reads
 from evo.version import engine_version
 from mutators.base import Parent, Request
 from mutators.prompts import conversation
@@ -25,7 +33,7 @@ from operators.files import read_text
 from operators.kernel import Kernel
 
 ROOT = Path(__file__).parents[2]
-PARTS = ("operators", "fitness", "mutators", "evo", "pyproject.toml", "constraints.txt", "README.md", "LICENSE")
+SOURCES = ("operators", "fitness", "mutators", "evo", "pyproject.toml", "constraints.txt", "README.md", "LICENSE")
 """Everything of the source tree that it takes to install the engine."""
 ENGINE = "kernel-evo.tar.gz"
 IMAGES = {"cpu": "python:3.12-slim", "cuda": "nvidia/cuda:13.0.1-devel-ubuntu24.04"}
@@ -105,11 +113,11 @@ def write_task(name: str, folder: Path, *, target: str, dtype: str) -> Task:
     """Write the task of an operator, by name or folder, into a new folder. It raises UserError."""
     operator = load(name)
     task = task_of(operator, target, dtype)
-    if not all((ROOT / part).exists() for part in PARTS):
+    if not all((ROOT / part).exists() for part in SOURCES):
         raise UserError(f"--harbor takes the engine along, from its source tree, and {ROOT} is none")
     try:
         folder.mkdir(parents=True)
-        for path, content in files(operator, task).items():
+        for path, content in _files(operator, task).items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_bytes(content.encode() if isinstance(content, str) else content)
         (folder / "tests" / "test.sh").chmod(0o755)
@@ -121,7 +129,7 @@ def write_task(name: str, folder: Path, *, target: str, dtype: str) -> Task:
     return task
 
 
-def files(operator: Operator, task: Task) -> dict[str, str | bytes]:
+def _files(operator: Operator, task: Task) -> dict[str, str | bytes]:
     """The files of the task, by path."""
     target, ending = task.target, ENDINGS[task.target]
     naive = read_text(operator.ancestor("naive", target))
@@ -129,10 +137,10 @@ def files(operator: Operator, task: Task) -> dict[str, str | bytes]:
         "name": operator.name, "dtype": task.dtype, "target": target, "ending": ending, "engine": ENGINE,
         "image": IMAGES[target], "folder": operator.folder.name, "extra": "[cuda13]" if target == "cuda" else "",
     }  # fmt: skip
-    archive = engine()
+    archive = _engine()
     found: dict[str, str | bytes] = {
-        "task.toml": settings(operator, task),
-        "instruction.md": INSTRUCTION.format(**words, manual=manual(operator, task, naive)),
+        "task.toml": _settings(operator, task),
+        "instruction.md": INSTRUCTION.format(**words, manual=_manual(operator, task, naive)),
         "environment/Dockerfile": DOCKERFILE.format(**words),
         f"environment/kernel.{ending}": naive,
         f"environment/naive.{ending}": naive,
@@ -150,7 +158,7 @@ def files(operator: Operator, task: Task) -> dict[str, str | bytes]:
     return found
 
 
-def settings(operator: Operator, task: Task) -> str:
+def _settings(operator: Operator, task: Task) -> str:
     """task.toml."""
     title = json.dumps(f"kernel-evo/{operator.name}-{task.dtype}-{task.target}")
     return "\n".join([
@@ -164,7 +172,7 @@ def settings(operator: Operator, task: Task) -> str:
     ])  # fmt: skip
 
 
-def manual(operator: Operator, task: Task, naive: str) -> str:
+def _manual(operator: Operator, task: Task, naive: str) -> str:
     """The words in which a language model is told of an operator and its kernel files."""
     kernel = Kernel(operator.name, task.target, naive)
     params = {"workload_set": DEFAULT_SETS[task.target]}
@@ -173,11 +181,11 @@ def manual(operator: Operator, task: Task, naive: str) -> str:
     return str(system["content"])
 
 
-def engine() -> bytes:
+def _engine() -> bytes:
     """The source tree as an archive, the same for the same files."""
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w") as archive:
-        for part in PARTS:
+        for part in SOURCES:
             archive.add(ROOT / part, part, filter=_plain)
     return gzip.compress(made.getvalue(), mtime=0)
 
@@ -189,3 +197,95 @@ def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
     entry.uid = entry.gid = entry.mtime = 0
     entry.uname = entry.gname = ""
     return entry
+
+
+# --- a run as a data set: Parquet files and a card, without secrets, paths and people ---------------------------------
+
+
+TABLES = ("dataset.kernels", "dataset.prompts", "dataset.evaluations", "dataset.timings", "dataset.profiles")
+ABOUT = {
+    "kernels": "every kernel: file, tunables, parents, who made it, and the verdict that counts with its 95 % interval",
+    "prompts": "calls of language models: messages, answer, tokens, dollars, and the kernel that came of them",
+    "evaluations": "every verdict, failures with their messages among them",
+    "timings": "paired times per workload, beside the anchor and the vendor's library, with 95 % intervals",
+    "profiles": "what profilers said of kernels: bottleneck, notes, metrics",
+}
+
+
+def _scrubber(run: Run) -> Scrubber:
+    """The scrubber of a run's texts: of its folder, this home, and all who gave answers from outside."""
+    people = {row["author"] for row in run.rows("packages.authors")}
+    with_machine = {platform.node(), platform.node().partition(".")[0], _login()}
+    ordinary = {"root", "user", "localhost", "admin", "ubuntu"}
+    folders = (run.folder.absolute().parent, run.folder, Path.cwd(), ROOT)
+    home = Path.home()
+    return Scrubber([*folders, *([home] if len(home.parts) > 2 else [])], (people | with_machine) - ordinary)
+
+
+def _login() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user without a name
+        return ""
+
+
+def write_dataset(run: Run, out: Path) -> dict[str, int]:
+    """Write the data set into the folder `out`, which is new or empty; the rows of each part. It raises UserError."""
+    scrub = _scrubber(run)
+    counts = export_reads(run.folder, out, TABLES, scrub)
+    try:
+        (out / "README.md").write_text(_card(run, counts, scrub), encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{out}: cannot be written: {error.strerror}") from None
+    return counts
+
+
+CARD = """---
+pretty_name: kernel-evo run {name}
+language: [en, code]
+tags: [gpu-kernels, evolutionary-search, code]
+size_categories: [{size}]
+configs:
+{configs}
+---
+
+# Run {name} of kernel-evo
+
+Tasks: {tasks}. Engine {engine}, seed {seed}, begun {begun}.
+
+| file | rows | holds |
+|---|---|---|
+{parts}
+
+`kernels` and `prompts` join by `request_id`, `evaluations` and `timings` by `evaluation_id`, all else by `task` and
+`kernel_id`. Speedups are over the naive kernel, `exp(log_speedup)`; only level `confirmed` was repeated in fresh
+processes on new inputs, all other figures are the luckiest of many.
+
+## Measured on
+
+{machine}
+
+## What was taken out
+
+Keys and tokens, by their shapes and by the values of variables of the environment; home folders and the run's folder;
+addresses; names of the user, the machine and the people who answered. There stands `[secret]`, `[folder]`,
+`[address]`, `[name]` or `/home/user`. No program finds all: read before you publish. Choose a licence, too: kernels and
+answers belong to those who made them, and providers of models have terms.
+"""
+SIZES = {1_000: "n<1K", 10_000: "1K<n<10K", 100_000: "10K<n<100K", 1_000_000: "100K<n<1M"}
+"""By what a number of rows is below, its name on hubs."""
+
+
+def _card(run: Run, counts: Mapping[str, int], scrub: Scrubber) -> str:
+    """README.md, with the head that hubs of data sets read."""
+    row, total = run.row, sum(counts.values())
+    host: dict[str, Any] = json.loads(row["host_json"])
+    # A viewer refuses a file without rows.
+    configs = [f"  - config_name: {part}\n    data_files: {part}.parquet" for part, count in counts.items() if count]
+    return CARD.format(
+        name=scrub(run.id), size=next((name for most, name in SIZES.items() if total < most), "1M<n<10M"),
+        configs="\n".join(configs), tasks=", ".join(run.tasks), engine=row["engine_version"], seed=row["seed"],
+        begun=f"{row['created_at']:%Y-%m-%d}",
+        parts="\n".join(f"| `{part}.parquet` | {count} | {ABOUT[part]} |" for part, count in counts.items()),
+        machine="\n".join(f"- {name}: {scrub(str(value))}" for name, value in host.items()),
+    )  # fmt: skip
