@@ -39,14 +39,6 @@ HEAP_BYTES = 128 << 20
 """Touched before the first call, for results to lie in."""
 SETTLE_NS = 500_000
 """Pause as in runner.cpp, until the verifier sleeps and the threads of the team have stopped looking for work."""
-ENVIRONMENT = {
-    # Threads that wander share a core at times: the same product took 0.4 ms in one process and 1.1 in the next.
-    "OMP_PROC_BIND": "true",
-    # Results take memory that was there before: a kernel's outputs need no new pages either.
-    "MALLOC_MMAP_MAX_": "0",
-    "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
-}
-"""Environment variables that a serving process must be started with."""
 
 
 class LibraryServer:

@@ -185,8 +185,6 @@ class CpuDevice:
         """Nothing: a process starts within milliseconds here."""
 
     def open_library(self, call: LibraryCall, cases: Sequence[Sequence[Case]]) -> CpuSession:
-        from fitness.cpu.library import ENVIRONMENT
-
         folder = str(self.operator.folder)
         command = [sys.executable, "-m", "fitness.cpu.library", folder, self.task.dtype, call.name, str(self.threads)]
         environment = {
@@ -197,8 +195,12 @@ class CpuDevice:
             "OPENBLAS_NUM_THREADS": str(self.threads),  # numpy's and scipy's
             "PATH": os.environ.get("PATH", os.defpath),  # of the compiler that torch.compile calls
             "TORCHINDUCTOR_COMPILE_THREADS": "1",  # in this process, which ends with its verifier
+            # Threads that wander share a core at times: one product took 0.4 ms in one process and 1.1 in the next.
+            "OMP_PROC_BIND": "true",
+            # Results take memory that was there before: a kernel's outputs need no new pages either.
+            "MALLOC_MMAP_MAX_": "0",
+            "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
             **compiler_environment(),
-            **ENVIRONMENT,
         }
         dims: list[dict[str, int]] = [{}] + [dict(case.dims) for sets in cases for case in sets]
         runner = CpuRunner(command, threads=self.threads, environment=environment)
