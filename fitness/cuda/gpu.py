@@ -16,6 +16,7 @@ import torch
 from fitness.cuda.compile.compiler import Compiler
 from fitness.cuda.compile.line import check_driver
 from fitness.cuda.compile.nvrtc import CompileJob, include_folders, version
+from fitness.cuda.compile.program import OWN_KERNELS
 from fitness.cuda.peaks import known, peaks, remeasure
 from fitness.cuda.profiling.ncu import NOT_INSTALLED
 from fitness.cuda.profiling.sanitizer import Sanitizer
@@ -23,7 +24,6 @@ from fitness.cuda.profiling.tools import find_tool
 from fitness.cuda.running.driver import device_facts, granularity
 from fitness.cuda.running.memory import BlockPool
 from fitness.cuda.running.runner import CudaRunner
-from fitness.cuda.running.runner_process import OWN_KERNELS
 from fitness.judging.device import UNANSWERED
 from fitness.profiling.roofline import Peaks
 from fitness.sandbox.lock import fair_lock

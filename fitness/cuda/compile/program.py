@@ -8,6 +8,13 @@ from operators.plan.tensor_map import ResolvedTensorMap
 
 Value = tuple[str, str] | bytes
 """("buffer", name), ("map", name), or the bytes of a number."""
+LOCAL_SIZES = (2048, 4096, 8192, 17408)
+"""Bytes of local memory per thread that kernels of harness.cu fill, each in a kernel of its own."""
+OWN_KERNELS = (
+    "flush_write", "flush_read", "scribble", "hold", "stamp", "find_barriers", "copy_words", "find_change",
+    *(f"scribble_local_{n}" for n in LOCAL_SIZES),
+)  # fmt: skip
+"""Kernels of harness.cu, which the verifier compiles and a runner loads first."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fitness.cuda.compile.program import KernelCall, Program, ReadOnlyTable
+from fitness.cuda.compile.program import LOCAL_SIZES, OWN_KERNELS, KernelCall, Program, ReadOnlyTable
 from fitness.cuda.running.driver import CudaError, call
 from fitness.cuda.running.launcher import Launcher
 from fitness.cuda.running.launching import LaunchArguments, ReadyLaunch, pointer
@@ -34,18 +34,12 @@ NOTICE_NS = 30_000
 """Time before it goes on at which it tells when that will be."""
 FLUSH_L2_SIZES = 2.4
 SCRIBBLE_THREADS = 1024
-LOCAL_SIZES = (2048, 4096, 8192, 17408)
-"""Bytes of local memory per thread that kernels of harness.cu fill, each in a kernel of its own."""
 LOCAL_REACH = 1024
 """Bytes beyond its own local memory, counted from the first, that a thread may reach before it faults: on an H100 fewer
 than that."""
 BARRIERS_BYTES = 2 << 20
 """Size of the driver's memory around the barrier words of cooperative launches: a page."""
 UNCHANGED = 2**32 - 1
-OWN_KERNELS = (
-    "flush_write", "flush_read", "scribble", "hold", "stamp", "find_barriers", "copy_words", "find_change",
-    *(f"scribble_local_{n}" for n in LOCAL_SIZES),
-)  # fmt: skip
 NOT_STICKY = frozenset(
     f"CUDA_ERROR_{name}"
     for name in (
