@@ -199,10 +199,8 @@ def _check(
         raise ExpressionError(f"{quote(text)} is nested too deeply: at most {MAX_DEPTH} levels")
     match node:
         case ast.Constant(value=value):
-            if type(value) is not int:
-                raise error(f"{value!r} is not an integer; allowed are {LANGUAGE}")
-            if abs(value) > MAX_MAGNITUDE:
-                raise error(f"{quote(str(value), 24)} exceeds 2**63 - 1")
+            if problem := _number_problem(value):
+                raise error(problem)
         case ast.Name(id=name):
             if name in objects and not result:
                 raise error(f"`{name}` has no numeric value; only `x if condition else y` may name it")
@@ -224,15 +222,28 @@ def _check(
             check(test)
             check(body, orelse, result=result)
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
-            if name not in FUNCTIONS:
-                raise error(f"unknown function {quote(name, 60)}; allowed are {', '.join(FUNCTIONS)}")
-            wanted = FUNCTIONS[name][1]
-            if len(args) < 2 if wanted is None else len(args) != wanted:
-                raise error(f"{name}() takes {wanted or 'two or more'} argument(s), not {len(args)}")
+            if problem := _call_problem(name, len(args)):
+                raise error(problem)
             check(*args)
         case _:
             part = ast.get_source_segment(f"({text}\n)", node) or text
             raise error(f"{quote(part, 40)} is not part of the language; allowed are {LANGUAGE}")
+
+
+def _number_problem(value: object) -> str:
+    """What keeps a literal from being a number of the language; empty: nothing."""
+    if type(value) is not int:
+        return f"{value!r} is not an integer; allowed are {LANGUAGE}"
+    return f"{quote(str(value), 24)} exceeds 2**63 - 1" if abs(value) > MAX_MAGNITUDE else ""
+
+
+def _call_problem(name: str, count: int) -> str:
+    """What is wrong with a call of a function with so many arguments; empty: nothing."""
+    if name not in FUNCTIONS:
+        return f"unknown function {quote(name, 60)}; allowed are {', '.join(FUNCTIONS)}"
+    wanted = FUNCTIONS[name][1]
+    fits = count >= 2 if wanted is None else count == wanted
+    return "" if fits else f"{name}() takes {wanted or 'two or more'} argument(s), not {count}"
 
 
 def _evaluate(node: ast.expr, env: Mapping[str, int], objects: frozenset[str]) -> int | str:
