@@ -749,17 +749,7 @@ def look(problem: Problem) -> dict[str, Any]:
         raise Failed(str(error)) from None
     graph = checked(made.graph)
     trials = Trials(problem, made, symbolic, graph)
-    hidden = trials.hidden()
-    if not hidden:
-        reason = (
-            min(trials.differences, key=lambda line: "rounding decides" not in line, default="") or trials.refusal()
-        )
-        raise Failed(f"its graph cannot be confirmed against its source: {reason}")
-    if (least := min(trials.work(shape["dims"]) for shape in hidden)) > MOST_QUICK_WORK:
-        made.notes.append(
-            f"its smallest sizes take {least:.2g} operations: plain loops on a CPU take longer for them than a verdict "
-            "waits, so that its first kernel can be judged on a GPU only"
-        )
+    hidden = confirmed(made, trials)
     cpu = trials.smaller() or hidden[-1]["dims"]
     seen = {made.tensor_names.get(name, name): shown for name, shown in trials.shown.items()}
     described = made.described(symbolic, seen)
@@ -792,6 +782,22 @@ def look(problem: Problem) -> dict[str, Any]:
         "notes": [*made.notes, *problem.notes],
         "differences": trials.differences[:3],
     }
+
+
+def confirmed(made: Recorded, trials: Trials) -> list[dict[str, Any]]:
+    """The hidden shapes on which the graph and its source agree. Raises Failed where there is none."""
+    hidden = trials.hidden()
+    if not hidden:
+        reason = (
+            min(trials.differences, key=lambda line: "rounding decides" not in line, default="") or trials.refusal()
+        )
+        raise Failed(f"its graph cannot be confirmed against its source: {reason}")
+    if (least := min(trials.work(shape["dims"]) for shape in hidden)) > MOST_QUICK_WORK:
+        made.notes.append(
+            f"its smallest sizes take {least:.2g} operations: plain loops on a CPU take longer for them than a verdict "
+            "waits, so that its first kernel can be judged on a GPU only"
+        )
+    return hidden
 
 
 def drawn_otherwise(
