@@ -18,7 +18,7 @@ from fitness.cpu import simulation
 from fitness.cuda.compile.build import CudaBuild, code_digest, compile_cuda
 from fitness.cuda.compile.compiler import Compiler
 from fitness.cuda.compile.nvrtc import Compiled, CompileJob
-from fitness.emulator import build as emulation_build
+from fitness.emulator import target as emulation_target
 from fitness.emulator.target import Emulation
 from fitness.evaluation import Rejection
 from fitness.judging.device import KernelFault
@@ -150,7 +150,7 @@ class EmulationDoor:
                     files[name] = Path(cwd, name).read_bytes()
             return outcome
 
-        with patch.object(emulation_build, "run_confined", run):
+        with patch.object(emulation_target, "run_confined", run):
             met = self.judge(source)
         assert met.ran and not met.said, met.said
         return files
@@ -168,9 +168,9 @@ class EmulationDoor:
     def handed(self, files: Mapping[str, bytes], changed: Mapping[str, bytes], *, gated: bool) -> Iterator[None]:
         """Whatever is compiled within becomes these files; not `gated`: without a look at the object file."""
         with ExitStack() as patches:
-            patches.enter_context(patch.object(emulation_build, "run_confined", StandIn(files, changed)))
+            patches.enter_context(patch.object(emulation_target, "run_confined", StandIn(files, changed)))
             if not gated:
-                patches.enter_context(patch.object(emulation_build, "_examined", self._unexamined(files)))
+                patches.enter_context(patch.object(emulation_target, "_examined", self._unexamined(files)))
             yield
 
     def _unexamined(self, files: Mapping[str, bytes]) -> Callable[..., Mapping[str, Any]]:
