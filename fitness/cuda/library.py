@@ -83,7 +83,7 @@ def import_apart(name: str) -> None:
 
 
 class CompiledCode:
-    """What torch.compile has made in this process.
+    """The code that torch.compile has made in this process.
 
     A task's rivals are compiled when one is chosen, and called again by each confirmation. It takes seconds to load
     their code anew, so it stays between sessions, as long as it is not too much.

@@ -104,7 +104,7 @@ def put_place(subject: Subject, folder: Path) -> str:
 
 
 def raw_launch(folder: Path, inputs: Sequence[torch.Tensor]) -> Callable[[], torch.Tensor]:
-    """What launches the kernel of a package on these inputs, into a new output of the first one's form.
+    """A call that launches a package's kernel on these inputs, into a new output of the first one's form.
 
     Its plan must be one launch, without scratch or tensor maps.
     """
