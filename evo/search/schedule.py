@@ -205,6 +205,10 @@ class Scheduler:
             return False
         return not asked.state.begun or self.flight.has(asked.state, Kind.ANCESTOR)
 
+    def next_is_guest(self, state: TaskState) -> bool:
+        """Whether a guest of a task waits for the last of its ancestors, so that nothing else should come between."""
+        return state.begun and any(asked.state is state and self._early(asked) for asked in self._postponed)
+
     def _may_take_up(self) -> bool:
         """Whether what had to wait may be gone on with: duplicates took no evaluation.
 

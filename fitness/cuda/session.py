@@ -187,6 +187,10 @@ CYCLES_PER_NS = 3.0
 clock starts."""
 MOST_AHEAD_CYCLES = 60_000_000
 FLUSH_L2_SIZES = 2.4
+KEPT_SESSIONS = 128
+"""Sessions with compiled calls of which a process keeps the code: it takes some 10 MB of main memory a shape."""
+KEPT_BYTES = 256 << 20
+"""Memory of the device that compiled code may hold while no session is open."""
 
 
 @contextmanager
@@ -225,6 +229,38 @@ def import_apart(name: str) -> None:
     thread.join()
 
 
+class CompiledCode:
+    """The code that torch.compile has made in this process.
+
+    A task's rivals are compiled when one is chosen, and called again by each confirmation. It takes seconds to load
+    their code anew, so it stays between sessions, as long as it is not too much.
+    """
+
+    def __init__(self) -> None:
+        self._open = 0
+        self._compiled = 0
+
+    def opened(self, *, compiled: bool) -> None:
+        """A session of a call begins."""
+        self._open += 1
+        self._compiled += compiled
+
+    def closed(self) -> None:
+        """A session has ended."""
+        self._open -= 1
+        if self._open or not self._compiled:
+            return
+        gc.collect()
+        if self._compiled > KEPT_SESSIONS or torch.cuda.memory_allocated() > KEPT_BYTES:
+            forget_compiled()
+            self._compiled = 0
+            gc.collect()
+        torch.cuda.empty_cache()
+
+
+COMPILED_CODE = CompiledCode()
+
+
 @dataclass(frozen=True)
 class _Launch:
     """A call of the library on the buffers of one slot."""
@@ -247,6 +283,8 @@ class LibrarySession:
         self._call = call
         self._flush = torch.empty(int(FLUSH_L2_SIZES * l2_bytes) // 4, device=oracle.device)
         self._memory = torch.cuda.graph_pool_handle()
+        self._is_open = True
+        COMPILED_CODE.opened(compiled=call.kind == "compiled")
         self._slots: dict[int, tuple[Question, CudaRegion, _Launch]] = {}
 
     def bind(self, slot: int, question: Question, *, at_end: bool) -> None:
@@ -344,7 +382,7 @@ class LibrarySession:
 
     def close(self, *, sound: bool = False) -> None:
         self._slots.clear()
-        if self._call.kind == "compiled":  # the compiler keeps code of every shape, with memory that it was tried on
-            forget_compiled()
-            gc.collect()
-            torch.cuda.empty_cache()
+        if self._is_open:
+            self._is_open = False
+            self._flush = torch.empty(0)
+            COMPILED_CODE.closed()

@@ -1,24 +1,26 @@
 """Microseconds per call of a kernel: of a package's loader, its operator of torch, the same compiled, what `evo put`
-puts into the place of a function, and that function itself, which is torch's own.
+puts into the place of a function, that function itself, which is torch's own, and the launch alone.
 
     python -m tests.bench.launches FOLDER [--operator softmax] [--kernel champions/h200] [--target cuda] [--idle]
 
 The tensor is small, so that little but the way to the kernel is timed. On a GPU calls are timed as they are enqueued,
-and a CUDA graph of the operator is replayed as the floor; each result is compared with torch's own first. `--idle`
-times what Python does for a CUDA package where there is no GPU: the tensors lie in main memory, the driver does
-nothing, and the clock is the thread's own, which stands while others use its core.
+and a CUDA graph of the operator is replayed as the floor; each result is compared with torch's own first. The raw
+launch is `torch.empty_like` and `cuLaunchKernelEx`, called by Python for one known shape, with nothing looked at.
+`--idle` times what Python does for a CUDA package where there is no GPU: the tensors lie in main memory, the driver
+does nothing, and the clock is the thread's own, which stands while others use its core.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import importlib
 import json
 import re
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,8 +31,11 @@ import torch
 from cuda.bindings import driver
 
 from evo.packaging.package import Subject, from_file, write_package
-from evo.packaging.runtime.loading import TORCH_TYPES
+from evo.packaging.runtime.loading import TORCH_TYPES, Package
+from evo.packaging.runtime.on_cuda import Loaded
 from evo.repository.put import Put, place_of
+from fitness.cuda.running.arguments import program
+from fitness.cuda.running.launching import ReadyLaunch
 from operators.catalog import load
 from operators.definition.spec import Operator
 from operators.dtypes import resolve_dtype
@@ -96,6 +101,34 @@ def put_place(subject: Subject, folder: Path) -> str:
     subject = replace(subject, operator=load(str(made)), verdict=verdict, conditions={"gpus": gpus})
     Put(subject, place_of(subject, "")).begin()
     return module
+
+
+def raw_launch(folder: Path, inputs: Sequence[torch.Tensor]) -> Callable[[], torch.Tensor]:
+    """A call that launches a package's kernel on these inputs, into a new output of the first one's form.
+
+    Its plan must be one launch, without scratch or tensor maps.
+    """
+    package, index = Package(folder), inputs[0].device.index
+    loaded, operator = Loaded(package, index), package.operator
+    dims = package.dims({t.name: each.shape for t, each in zip(operator.inputs, inputs, strict=True)}, {})
+    resolved = package.resolved(dims, loaded.facts, loaded.occupancy)
+    (wanted,) = program(resolved, package.params, operator).calls
+    (output,) = operator.outputs
+    places = {("buffer", tensor.name): ctypes.c_uint64() for tensor in operator.tensors}
+    for tensor, each in zip(operator.inputs, inputs, strict=True):
+        places["buffer", tensor.name].value = each.data_ptr()
+    values = [value if isinstance(value, bytes) else places[value] for value in wanted.args]
+    ready = ReadyLaunch(driver, wanted, values, torch.cuda.current_stream().cuda_stream)
+    config, function, arguments = ready.config, loaded.functions[wanted.kernel], ready.arguments.address
+    place, like, launch = places["buffer", output.name], inputs[0], driver.cuLaunchKernelEx
+
+    def call() -> torch.Tensor:
+        made = torch.empty_like(like)
+        place.value = made.data_ptr()
+        launch(config, function, arguments, 0)
+        return made
+
+    return call
 
 
 class IdleDriver:
@@ -171,6 +204,7 @@ def main() -> None:
     calls: dict[str, Callable[[], Any]] = {name: partial(way, *inputs) for name, way in ways.items()}
     wanted = own(*inputs)
     if place == "cuda":
+        calls["raw launch"] = raw_launch(folder, inputs)
         stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
         with torch.cuda.stream(stream):
             op(*inputs)

@@ -7,7 +7,7 @@ import torch
 
 from fitness.cuda.running.driver import CudaError
 from fitness.cuda.running.runner import NO_MEMORY
-from fitness.cuda.session import enough_memory
+from fitness.cuda.session import KEPT_BYTES, KEPT_SESSIONS, CompiledCode, enough_memory
 from fitness.judging.device import KernelFault
 from operators.errors import OperatorError
 
@@ -34,3 +34,21 @@ def test_other_errors_stay_what_they_are(error: Exception) -> None:
     with pytest.raises(type(error)) as caught, enough_memory():
         raise error
     assert caught.value is error
+
+
+@pytest.mark.parametrize(
+    ("sessions", "held_bytes", "times"), [(3, 0, 0), (3, KEPT_BYTES + 1, 3), (KEPT_SESSIONS + 1, 0, 1)]
+)
+def test_compiled_code_stays_between_sessions_until_it_is_too_much(
+    monkeypatch: pytest.MonkeyPatch, sessions: int, held_bytes: int, times: int
+) -> None:
+    forgotten: list[bool] = []
+    monkeypatch.setattr("fitness.cuda.session.forget_compiled", lambda: forgotten.append(True))
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: held_bytes)
+    code = CompiledCode()
+    for _ in range(sessions):
+        code.opened(compiled=True)
+        code.opened(compiled=False)
+        code.closed()  # the other one still has memory of its own
+        code.closed()
+    assert len(forgotten) == times

@@ -62,8 +62,14 @@ def main() -> None:
 
 def _empty(name: str) -> types.ModuleType:
     module = types.ModuleType(name)
-    module.__getattr__ = lambda key: _Absent  # type: ignore[method-assign]
+    module.__getattr__ = _absent  # type: ignore[method-assign]
     return module
+
+
+def _absent(name: str) -> type:
+    if name.startswith("__"):  # `inspect` asks every module for its file
+        raise AttributeError(name)
+    return _Absent
 
 
 class _Absent:
