@@ -229,7 +229,7 @@ def import_apart(name: str) -> None:
     thread.join()
 
 
-class CompiledCode:
+class RivalCode:
     """The code that torch.compile has made in this process.
 
     A task's rivals are compiled when one is chosen, and called again by each confirmation. It takes seconds to load
@@ -258,7 +258,7 @@ class CompiledCode:
         torch.cuda.empty_cache()
 
 
-COMPILED_CODE = CompiledCode()
+RIVAL_CODE = RivalCode()
 
 
 @dataclass(frozen=True)
@@ -284,7 +284,7 @@ class LibrarySession:
         self._flush = torch.empty(int(FLUSH_L2_SIZES * l2_bytes) // 4, device=oracle.device)
         self._memory = torch.cuda.graph_pool_handle()
         self._is_open = True
-        COMPILED_CODE.opened(compiled=call.kind == "compiled")
+        RIVAL_CODE.opened(compiled=call.kind == "compiled")
         self._slots: dict[int, tuple[Question, CudaRegion, _Launch]] = {}
 
     def bind(self, slot: int, question: Question, *, at_end: bool) -> None:
@@ -385,4 +385,4 @@ class LibrarySession:
         if self._is_open:
             self._is_open = False
             self._flush = torch.empty(0)
-            COMPILED_CODE.closed()
+            RIVAL_CODE.closed()

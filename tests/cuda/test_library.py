@@ -7,7 +7,7 @@ import torch
 
 from fitness.cuda.running.driver import CudaError
 from fitness.cuda.running.runner import NO_MEMORY
-from fitness.cuda.session import KEPT_BYTES, KEPT_SESSIONS, CompiledCode, enough_memory
+from fitness.cuda.session import KEPT_BYTES, KEPT_SESSIONS, RivalCode, enough_memory
 from fitness.judging.device import KernelFault
 from operators.errors import OperatorError
 
@@ -45,7 +45,7 @@ def test_compiled_code_stays_between_sessions_until_it_is_too_much(
     forgotten: list[bool] = []
     monkeypatch.setattr("fitness.cuda.session.forget_compiled", lambda: forgotten.append(True))
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: held_bytes)
-    code = CompiledCode()
+    code = RivalCode()
     for _ in range(sessions):
         code.opened(compiled=True)
         code.opened(compiled=False)
