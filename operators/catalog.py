@@ -10,7 +10,8 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -92,6 +93,16 @@ def load(name_or_folder: str) -> Operator:
         hint = f"; for the folder beside you write ./{name_or_folder}" if Path(name_or_folder).is_dir() else ""
         raise OperatorError(problem + hint)
     return _read(folder)
+
+
+def load_among(name: str, places: Iterable[str]) -> Operator:
+    """The operator called so among those at some places (names or folders, as a run's settings have them), or else the
+    catalog's. It raises OperatorError."""
+    for place in places:
+        with suppress(OperatorError):  # one that is gone is another one
+            if (operator := load(place)).name == name:
+                return operator
+    return load(name)
 
 
 _read = lru_cache(read_operator)

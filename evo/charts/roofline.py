@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from evo.charts.drawing import Figure, colour
 from evo.charts.figures import Rows, by_task, layered
 from fitness.profiling.roofline import Peaks, roofline
 from fitness.targets import device_info, peaks
-from operators.catalog import load
+from operators.catalog import load_among
 from operators.definition.spec import Operator, Task
 from operators.errors import UserError
 from operators.expression import ExpressionError
@@ -24,9 +24,8 @@ def rooflines(config: Mapping[str, Any], timings: Rows) -> tuple[Peaks | None, l
     """The device's peaks, if they are known; each workload of `timings` (rows of `report.roofline`) with its place
     below them; and a figure of each task."""
     limits, rows, drawn = stored_peaks(config), [], []
-    named = {name.rstrip("/").rpartition("/")[2]: name for name in config.get("operators", ())}
     for task, of_task in by_task(timings).items():
-        points = placed(task, of_task, named, limits)
+        points = placed(task, of_task, config.get("operators", ()), limits)
         rows += points
         if shown := [row for row in points if row["flops"] and row["bytes"]]:
             drawn.append(roofline_figure(task, task.split("/")[1], shown, limits))
@@ -103,15 +102,15 @@ def stored_peaks(config: Mapping[str, Any]) -> Peaks | None:
         return None
 
 
-def placed(task: str, timings: Rows, names: Mapping[str, str], limits: Peaks | None) -> list[Row]:
+def placed(task: str, timings: Rows, places: Iterable[str], limits: Peaks | None) -> list[Row]:
     """Each workload of one task's best kernel below the roof; `timings` are rows of `report.roofline`.
 
-    `names` are operators' folders by their names. A workload is left out where its costs cannot be known without its
-    data, as is a task whose operator is not here.
+    The operator is one at `places`, by name or folder, or else the catalog's. A workload is left out where its costs
+    cannot be known without its data, as is a task whose operator is not here.
     """
     parsed = Task.parse(task)
     try:
-        operator = load(names.get(parsed.operator, parsed.operator))
+        operator = load_among(parsed.operator, places)
     except UserError:
         return []
     return [*_placed(operator, parsed.dtype, timings, limits)]

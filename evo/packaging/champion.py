@@ -18,7 +18,7 @@ from evo.session import DEFINITIONS
 from fitness.evaluation import Z95, Level, Status, interval95
 from fitness.judging.timing import LogRatio, mean
 from fitness.words import speedup
-from operators.catalog import load
+from operators.catalog import load_among
 from operators.champions import Champion, champions, standing, write_champion
 from operators.definition.fingerprint import fingerprint
 from operators.definition.spec import CHAMPIONS, Operator, Task, sets_of
@@ -81,14 +81,14 @@ def take(run: Run, chosen: Sequence[Choice]) -> list[Choice]:
 
     It raises UserError where they cannot be written.
     """
-    named = _folders(run.config)
+    places = run.config["operators"]
     taken = []
     for choice in chosen:
         if choice.record is None:
             taken.append(choice)
             continue
         task = Task.parse(choice.task)
-        operator = load(named.get(task.operator, task.operator))
+        operator = load_among(task.operator, places)
         place = choice.record.stem.removesuffix(f"-{task.dtype}")
         try:
             taken.append(replace(choice, record=write_champion(operator, place, choice.record, choice.source)))
@@ -117,7 +117,6 @@ class _Judge:
         self.engine = str(row["engine_version"])
         self.host: Mapping[str, Any] = json.loads(row["host_json"])
         self.definitions: Mapping[str, Mapping[str, str]] = json.loads(found[0]["detail_json"]) if found else {}
-        self.named = _folders(self.config)
 
     def choice(self, task: Task) -> Choice:
         found = self.run.rows("kernels.confirmed", task=str(task))
@@ -130,7 +129,7 @@ class _Judge:
             return Choice(str(task), kernel, str(stays))
 
     def _replacing(self, task: Task, best: StoredKernel) -> Choice:
-        operator, device = load(self.named.get(task.operator, task.operator)), self._device(task)
+        operator, device = load_among(task.operator, self.config["operators"]), self._device(task)
         self._check_definition(operator, task)
         verdict, lineage = best.verdict, self.run.lineage(best.id, str(task), principal=True)
         if verdict is None or (verdict.status, verdict.level) != (Status.CORRECT, Level.CONFIRMED):
@@ -250,13 +249,9 @@ class _Judge:
              "anchor_latency_us": each.anchor_latency_us, "beside_naive": True}
             for each in verdict.timings
         ]  # fmt: skip
-        shares = [row["efficiency"] for row in placed(str(task), rows, self.named, stored_peaks(self.config))]
+        found = placed(str(task), rows, self.config["operators"], stored_peaks(self.config))
+        shares = [row["efficiency"] for row in found]
         return _rounded(sum(map(math.log, shares)) / len(shares)) if shares and all(shares) else None
-
-
-def _folders(config: Mapping[str, Any]) -> dict[str, str]:
-    """Paths that a run's operators are loaded by, by their names."""
-    return {load(name).name: name for name in config["operators"]}
 
 
 def _author(operator: Operator, lineage: Sequence[Ancestor]) -> str:

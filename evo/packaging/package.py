@@ -26,7 +26,7 @@ from fitness.cpu.cores import plan_facts
 from fitness.evaluation import Rejection, interval95
 from fitness.judging.signature import Param
 from fitness.words import digits, ratio, speedup, standing, time_us
-from operators.catalog import load
+from operators.catalog import load, load_among
 from operators.champions import champions
 from operators.definition.portable import signature
 from operators.definition.spec import CHAMPIONS, Operator, Task
@@ -66,8 +66,7 @@ def from_run(run: Run, task: str = "") -> Subject:
         raise UserError(f"--package takes one kernel; choose with --task among {', '.join(k.task for k in found)}")
     (best,), config = found, run.config
     wanted = Task.parse(best.task)
-    named = {load(name).name: name for name in config["operators"]}
-    operator = load(named.get(wanted.operator, wanted.operator))
+    operator = load_among(wanted.operator, config["operators"])
     row = run.row
     host = {"engine_version": row["engine_version"], **json.loads(row["host_json"])}
     if threads := config.get("threads"):

@@ -17,7 +17,7 @@ from evo.report.document import Column, Document, Section, Table, bounds, level,
 from evo.report.status import Standing, standings
 from fitness.evaluation import Z95, Evaluation
 from fitness.words import ratio
-from operators.catalog import load
+from operators.catalog import load_among
 from operators.definition.spec import Operator, Task, sets_of
 from operators.errors import UserError
 from operators.files import read_text
@@ -95,37 +95,25 @@ def task_scores(runs: Iterable[Run]) -> list[TaskScore]:
 
 def _of_run(run: Run) -> Iterable[TaskScore]:
     found, config = standings(run), run.config
-    paths = _paths(config)
+    places = config.get("operators", ())
     timed, limits = by_task(run.rows("report.roofline")), stored_peaks(config)
     for task in run.tasks:
         at = found[task][0] if task in found else Standing()
-        points = placed(task, timed.get(task, ()), paths, limits) if at.confirmed else []
+        points = placed(task, timed.get(task, ()), places, limits) if at.confirmed else []
         scores = [each for each in map(_sol, points) if each is not None]
         yield TaskScore(
-            _set(task, paths), task, run.id, at.kernel_id, at.level, at.best_us, at.speedup, at.speedup_low,
+            _set(task, places), task, run.id, at.kernel_id, at.level, at.best_us, at.speedup, at.speedup_low,
             at.speedup_high, at.against_library, at.against_library_low, at.against_library_high,
             sum(scores) / len(scores) if scores else None,
         )  # fmt: skip
 
 
-def _paths(config: Mapping[str, Any]) -> dict[str, str]:
-    """The paths of a run's operators by their names; those that are gone are left out."""
-    found = {}
-    for path in config.get("operators", ()):
-        try:
-            found[load(path).name] = path
-        except UserError:
-            continue
-    return found
-
-
-def _set(task: str, paths: Mapping[str, str]) -> str:
+def _set(task: str, places: Iterable[str]) -> str:
     """The set that a task's operator was imported from."""
     from operators.importing.folder import CALL, ORIGIN  # it loads torch, for which a run's summary does not wait
 
-    name = Task.parse(task).operator
     try:
-        call = json.loads(read_text(load(paths.get(name, name)).folder / ORIGIN / CALL))
+        call = json.loads(read_text(load_among(Task.parse(task).operator, places).folder / ORIGIN / CALL))
         return str(call["set"])
     except (UserError, OSError, ValueError, KeyError, TypeError):
         return OWN
