@@ -23,8 +23,6 @@ the library has no one call for it."""
 Arrays = Literal["torch", "numpy", "cupy"]
 ROOTS: dict[str, Arrays] = {"numpy": "numpy", "scipy": "numpy", "cupy": "cupy", "cupyx": "cupy"}
 """Arrays that a library takes, by the first word of its calls' names; any other takes torch's tensors."""
-PACKAGES: dict[Arrays, tuple[str, ...]] = {"torch": ("torch",), "numpy": ("numpy", "scipy"), "cupy": ("cupy",)}
-"""By arrays, whose versions decide about times."""
 TARGETS: dict[Arrays, tuple[str, ...]] = {"torch": ("cpu", "cuda"), "numpy": ("cpu",), "cupy": ("cuda",)}
 WITHOUT_BF16 = ("numpy", "cupy")
 """These have no such type; a call that is given bytes and says so itself takes torch's tensors."""

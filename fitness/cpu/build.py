@@ -109,6 +109,17 @@ class CpuBuild:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class BuiltKernel:
+    """A kernel that passed the build, with what it was built from."""
+
+    kernel: Kernel
+    plan: Plan
+    build: CpuBuild
+    operator: Operator
+    dtype: str
+
+
 def build(
     kernel: Kernel, plan: Plan, operator: Operator, *, dtype: str, folder: Path, resolved: str
 ) -> CpuBuild | Rejection:

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fitness.cpu.build import FLAGS
-from fitness.cpu.simulation import KERNEL, SOURCE, BuiltKernel, Simulation, compiled, simulate_smaller, write_source
+from fitness.cpu.build import FLAGS, BuiltKernel
+from fitness.cpu.simulation import KERNEL, SOURCE, Simulation, compiled, simulate_smaller, write_source
 from fitness.evaluation import Timing
 from fitness.profiling.profiles import Bottleneck, Metric, Profile, classify
 from fitness.profiling.roofline import Peaks, roofline

@@ -17,7 +17,18 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from fitness.cpu.build import FILE, FLAGS, LINK_FLAGS, LINKED, CpuBuild, compiled, link, preprocess, translation_unit
+from fitness.cpu.build import (
+    FILE,
+    FLAGS,
+    LINK_FLAGS,
+    LINKED,
+    BuiltKernel,
+    CpuBuild,
+    compiled,
+    link,
+    preprocess,
+    translation_unit,
+)
 from fitness.cpu.gate import ALLOWED_SYMBOLS, Allowance, called, offered
 from fitness.cpu.runner import CpuRunner, plan_words
 from fitness.evaluation import Rejection, Status
@@ -27,8 +38,7 @@ from fitness.oracle.verify import Oracle
 from fitness.sandbox.memory import Region
 from fitness.sandbox.native import CXX, built, toolchain_folders
 from fitness.sandbox.processes import run_confined
-from operators.kernel import Kernel
-from operators.plan.reading import Plan, ResolvedPlan
+from operators.plan.reading import ResolvedPlan
 
 TIMEOUT_S = 10.0
 """Time limit of the calls on one shape."""
@@ -57,17 +67,6 @@ __attribute__((used, visibility("default"), no_sanitize("thread"))) void evo_lau
 
 
 @dataclass(frozen=True)
-class WatchedKernel:
-    """A kernel to be watched."""
-
-    kernel: Kernel
-    plan: Plan
-    build: CpuBuild
-    oracle: Oracle
-    dtype: str
-
-
-@dataclass(frozen=True)
 class Found:
     """Result of watching a kernel's accesses."""
 
@@ -77,10 +76,12 @@ class Found:
     """Why it told nothing."""
 
 
-def look(watched: WatchedKernel, runs: Iterable[tuple[Question, ResolvedPlan]], *, team: int, folder: Path) -> Found:
+def look(
+    subject: BuiltKernel, oracle: Oracle, runs: Iterable[tuple[Question, ResolvedPlan]], *, team: int, folder: Path
+) -> Found:
     """Run a kernel on each question by its plan for so many threads, until a race is seen."""
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        made = _instrumented(watched, Path(scratch))
+        made = _instrumented(subject, Path(scratch))
         if isinstance(made, str):
             return Found(lack=made)
         environment = {"LD_PRELOAD": str(_library()), "OMP_THREAD_LIMIT": str(MOST_THREADS)}
@@ -88,7 +89,7 @@ def look(watched: WatchedKernel, runs: Iterable[tuple[Question, ResolvedPlan]], 
             try:
                 runner.map(made.image, made.library)
                 for number, (question, resolved) in enumerate(runs):
-                    found = _told(_run(watched, made, runner, number, question, resolved), made, scratch)
+                    found = _told(_run(oracle, made, runner, number, question, resolved), made, scratch)
                     if found.race or found.lack:
                         return found
             except KernelFault as fault:
@@ -114,10 +115,10 @@ def _renamed() -> frozenset[str]:
     return frozenset(name.removeprefix(PREFIX) for name in names) - {"tell"}
 
 
-def _instrumented(watched: WatchedKernel, scratch: Path) -> CpuBuild | str:
+def _instrumented(subject: BuiltKernel, scratch: Path) -> CpuBuild | str:
     """The kernel's file with its accesses watched and one launch more, which tells; or why there is none."""
-    kernel, launches = watched.kernel, watched.build.launches
-    text = translation_unit(kernel, watched.plan, watched.oracle.operator, dtype=watched.dtype, launches=launches)
+    kernel, launches = subject.kernel, subject.build.launches
+    text = translation_unit(kernel, subject.plan, subject.operator, dtype=subject.dtype, launches=launches)
     text += _TELLS.format(prefix=PREFIX, number=len(launches))
     renames = [f"--redefine-sym={name}={PREFIX}{name}" for name in sorted(_renamed())]
     unprepared = [f"--remove-section={name}*" for name in (".init_array", ".rela.init_array")]
@@ -133,14 +134,13 @@ def _instrumented(watched: WatchedKernel, scratch: Path) -> CpuBuild | str:
     image = link(str(scratch), len(launches) + 1, flags=_LINKED_ANYHOW, allowance=WATCHED)
     if isinstance(image, Rejection):
         return f"it does not link to be watched: {image.message}"
-    return replace(watched.build, library=scratch / LINKED, image=image)
+    return replace(subject.build, library=scratch / LINKED, image=image)
 
 
 def _run(
-    watched: WatchedKernel, made: CpuBuild, runner: CpuRunner, number: int, question: Question, resolved: ResolvedPlan
+    oracle: Oracle, made: CpuBuild, runner: CpuRunner, number: int, question: Question, resolved: ResolvedPlan
 ) -> tuple[int, ...]:
     """The answer of the last launch, as words."""
-    oracle = watched.oracle
     sizes = oracle.work_sizes(question.dims) | {b.name: b.bytes for b in resolved.buffers} | {REPORT: REPORT_BYTES}
     work = Region(sizes, at_end=False)
     work.prepare(0)

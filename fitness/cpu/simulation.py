@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fitness.cpu.build import FLAGS, LIBRARIES, LINK_FLAGS, CpuBuild, read_at_most, translation_unit
+from fitness.cpu.build import FLAGS, LIBRARIES, LINK_FLAGS, BuiltKernel, read_at_most, translation_unit
 from fitness.cpu.image import MAX_FILE_BYTES, Image, Refused, image
 from fitness.cpu.runner import RUNNER_FLAGS, plan_words
 from fitness.oracle.inputs import draw
@@ -33,8 +33,6 @@ from operators.catalog import functions
 from operators.definition.spec import Operator, Workload
 from operators.dtypes import resolve_dtype
 from operators.errors import PlanError
-from operators.kernel import Kernel
-from operators.plan.reading import Plan
 
 SIMULATED_WORK = 2e7
 """Operations plus bytes of the shape that is simulated, some 50 times slower than it runs."""
@@ -51,17 +49,6 @@ LIBRARY = "kernel.so"
 SOURCE = "kernel.cpp"
 KERNEL = "kernel"
 """Name of the kernel's file for the compiler, apart from the lines that stand before it."""
-
-
-@dataclass(frozen=True)
-class BuiltKernel:
-    """A kernel that passed the build, with what it was built from."""
-
-    kernel: Kernel
-    plan: Plan
-    build: CpuBuild
-    operator: Operator
-    dtype: str
 
 
 @dataclass

@@ -17,13 +17,12 @@ from weakref import WeakValueDictionary
 import numpy as np
 import torch
 
-from fitness.cpu.build import CpuBuild, Kept, build, held
+from fitness.cpu.build import BuiltKernel, CpuBuild, Kept, build, held
 from fitness.cpu.cores import lock_name, plan_facts
 from fitness.cpu.peaks import peaks, remeasure
 from fitness.cpu.profiler import profile
-from fitness.cpu.races import TEAM, WatchedKernel, audited, look
+from fitness.cpu.races import TEAM, audited, look
 from fitness.cpu.runner import CpuRunner, plan_words
-from fitness.cpu.simulation import BuiltKernel
 from fitness.evaluation import Rejection, Status, Timing
 from fitness.judging.base import CALL_LIMIT_S, Checked
 from fitness.judging.device import UNANSWERED, BuildFacts, KernelFault, KilledFromOutside, Prepared, Sample
@@ -221,17 +220,19 @@ class CpuDevice:
 
     def profile(self, prepared: Prepared, timings: Sequence[Timing]) -> Profile:
         assert isinstance(prepared, PreparedCpuKernel)
-        subject = BuiltKernel(prepared.kernel, prepared.plan, prepared.build, self.operator, self.task.dtype)
         peaks_ = self.peaks()
         with self.machine(exclusive=False):
             return profile(
-                subject,
+                self._built(prepared),
                 shapes=self._shapes.canonical_dims,
                 timings=timings,
                 peaks=peaks_,
                 facts=self.facts,
                 folder=self.folder,
             )
+
+    def _built(self, prepared: PreparedCpuKernel) -> BuiltKernel:
+        return BuiltKernel(prepared.kernel, prepared.plan, prepared.build, self.operator, self.task.dtype)
 
     def emulate(self, kernel: Kernel) -> Checked:
         return Checked(lack="kernels of the cpu target need no emulation: they run here")
@@ -247,25 +248,18 @@ class CpuDevice:
         fitting = self._shapes.small(prepared.supported, WATCHED_WORK)
         workloads = fitting[:: len(fitting) // -WATCHED_SHAPES][::-1]
         team = min(max(self.threads, TEAM.start), TEAM.stop - 1)
-        rng, kernel, task = np.random.default_rng(), prepared.kernel, self.task
+        rng = np.random.default_rng()
 
         def runs() -> Iterator[tuple[Question, ResolvedPlan]]:
             for workload in workloads:
                 question = self._oracle.question(workload, "nominal", rng, at_end=False)
-                yield (
-                    question,
-                    prepared.plan.resolve(
-                        self.operator,
-                        dtype=task.dtype,
-                        dims=question.dims,
-                        values=kernel.values,
-                        facts=plan_facts(team),
-                    ),
-                )
+                yield question, prepared.plan.resolve(
+                    self.operator, dtype=self.task.dtype, dims=question.dims, values=prepared.kernel.values,
+                    facts=plan_facts(team),
+                )  # fmt: skip
 
-        watched = WatchedKernel(kernel, prepared.plan, prepared.build, self._oracle, task.dtype)
         with self.machine(exclusive=False):
-            found = look(watched, runs(), team=team, folder=self.folder)
+            found = look(self._built(prepared), self._oracle, runs(), team=team, folder=self.folder)
         return audited(found, f"{len(workloads)} small shapes by {team} threads")
 
     def timed_work(self, sizes: Mapping[str, int]) -> Region:

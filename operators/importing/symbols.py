@@ -14,8 +14,6 @@ import torch
 from operators.expression import FUNCTIONS
 from operators.importing.graph import CALC
 
-POWERS = {sympy.Rational(1, 2): "sqrt"}
-
 
 class Unwritable(ValueError):
     """An expression that graphs have no words for."""

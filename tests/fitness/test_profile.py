@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from fitness.cpu import profiler, simulation
-from fitness.cpu.build import CpuBuild, build
+from fitness.cpu.build import BuiltKernel, CpuBuild, build
 from fitness.cpu.profiler import parse_remarks, profile
-from fitness.cpu.simulation import BuiltKernel, parse_callgrind, simulated_shape
+from fitness.cpu.simulation import parse_callgrind, simulated_shape
 from fitness.evaluation import Timing
 from fitness.profiling.profiles import Bottleneck, Profile, classify
 from fitness.profiling.roofline import Peaks, Roofline, roofline

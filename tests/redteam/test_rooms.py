@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from fitness.cpu import build
-from fitness.cpu.build import CpuBuild
-from fitness.cpu.simulation import BuiltKernel, Simulation, simulate
+from fitness.cpu.build import BuiltKernel, CpuBuild
+from fitness.cpu.simulation import Simulation, simulate
 from fitness.emulator import target as emulation
 from fitness.emulator.target import emulated
 from fitness.evaluation import Rejection

@@ -190,7 +190,7 @@ class ProfileDoor:
         made = cpu_build.build(kernel, plan, operator, dtype="fp32", folder=folder, resolved="")
         assert isinstance(made, cpu_build.CpuBuild), made
         self._folder = folder
-        self._subject = simulation.BuiltKernel(kernel, plan, made, operator, "fp32")
+        self._subject = cpu_build.BuiltKernel(kernel, plan, made, operator, "fp32")
 
     def judge(self, linked: bytes) -> Met:
         """Judges a linked object as a profile does."""
