@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from fitness.cpu.build import tidy_log
 from fitness.cpu.gate import ALLOWED_SYMBOLS
 from fitness.cpu.loops import vector_work
-from fitness.cpu.profiler import parse_remarks
-from fitness.cpu.simulation import parse_callgrind
+from fitness.cpu.profiler import parse_callgrind, parse_remarks
 from fitness.cuda.compile.build import DIALECT, read_ptxas_log, scrub_log
 from fitness.cuda.compile.nvrtc import FILE
 from fitness.cuda.compile.ptx import rare, traits

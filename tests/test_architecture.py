@@ -162,10 +162,10 @@ def test_code_of_candidates_is_mapped_by_programs_that_are_walled_in_first() -> 
     starts = re.compile(r"cpu/(?:runner|profile_driver)\.cpp\"")
     assert {place for place, text in texts.items() if place.endswith(".py") and starts.search(text)} == {
         "fitness/cpu/runner.py",
-        "fitness/cpu/simulation.py",
+        "fitness/cpu/profiler.py",
         "fitness/emulator/target.py",
     }
-    for place in ("fitness/cpu/runner.py", "fitness/cpu/simulation.py"):
+    for place in ("fitness/cpu/runner.py", "fitness/cpu/profiler.py"):
         assert "alone=True" in texts[place]
 
 

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fitness.cpu import profiler, simulation
+from fitness.cpu import profiler
 from fitness.cpu.build import BuiltKernel, CpuBuild, build
-from fitness.cpu.profiler import parse_remarks, profile
-from fitness.cpu.simulation import parse_callgrind, simulated_shape
+from fitness.cpu.profiler import parse_callgrind, parse_remarks, profile, simulated_shape
 from fitness.evaluation import Timing
 from fitness.profiling.profiles import Bottleneck, Profile, classify
 from fitness.profiling.roofline import Peaks, Roofline, roofline
@@ -219,7 +218,7 @@ def test_strides_show_as_first_cache_misses_of_their_line(axpb: Operator, tmp_pa
     assert "the first cache is filled with 16 times the least traffic" in result.notes[0]
 
 
-SWITCHES = simulation._switches()
+SWITCHES = profiler._switches()
 SWITCHED = """#ifdef __AVX512F__
 {wide}
 #else
@@ -322,7 +321,7 @@ def test_structures_that_only_inputs_know_are_drawn(tmp_path: Path) -> None:
 def test_what_cannot_be_simulated_is_said_and_the_rest_still_comes(
     axpb: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, words: str
 ) -> None:
-    monkeypatch.setattr(simulation, "SIMULATE_TIMEOUT_S", 2.0)
+    monkeypatch.setattr(profiler, "SIMULATE_TIMEOUT_S", 2.0)
     result = profile_of(axpb, axpb_kernel(body), tmp_path)
     assert [n for n in result.notes if n.startswith("no simulation") and words in n]
     assert result.bottleneck is not None
@@ -332,7 +331,7 @@ def test_what_cannot_be_simulated_is_said_and_the_rest_still_comes(
 def test_missing_valgrind_is_said_once_and_the_rest_still_comes(
     axpb: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(simulation.shutil, "which", lambda name: None)
+    monkeypatch.setattr(profiler.shutil, "which", lambda name: None)
     result = profile_of(axpb, axpb_kernel(f"{LOOP}y[i] = alpha * x[i] + b[i];"), tmp_path)
     assert text(result).count("valgrind is not installed") == 1
     assert result.bottleneck is Bottleneck.LATENCY
@@ -349,6 +348,6 @@ def test_a_simulated_kernel_sees_no_file_of_ours(axpb: Operator, tmp_path: Path)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     (scratch / "task").symlink_to(secret)
-    (scratch / simulation.LIBRARY).write_bytes(made.build.library.read_bytes())
-    outcome = simulation._callgrind(scratch)
+    (scratch / profiler.LIBRARY).write_bytes(made.build.library.read_bytes())
+    outcome = profiler._callgrind(scratch)
     assert "cannot open the task" in outcome.output

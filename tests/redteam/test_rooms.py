@@ -13,7 +13,7 @@ import pytest
 
 from fitness.cpu import build
 from fitness.cpu.build import BuiltKernel, CpuBuild
-from fitness.cpu.simulation import Simulation, simulate
+from fitness.cpu.profiler import Simulation, simulate
 from fitness.emulator import target as emulation
 from fitness.emulator.target import emulated
 from fitness.evaluation import Rejection

@@ -14,7 +14,7 @@ from unittest.mock import patch
 import numpy as np
 
 from fitness.cpu import build as cpu_build
-from fitness.cpu import simulation
+from fitness.cpu import profiler
 from fitness.cuda.compile.build import CudaBuild, code_digest, compile_cuda
 from fitness.cuda.compile.compiler import Compiler
 from fitness.cuda.compile.nvrtc import Compiled, CompileJob
@@ -200,10 +200,10 @@ class ProfileDoor:
             return ProcessOutcome(0, "", False, 0.0)
 
         with tempfile.TemporaryDirectory(dir=self._folder) as scratch, ExitStack() as patches:
-            patches.enter_context(patch.object(simulation, "compiled", compiled))
-            patches.enter_context(patch.object(simulation, "SIMULATE_TIMEOUT_S", 5.0))
+            patches.enter_context(patch.object(profiler, "compiled", compiled))
+            patches.enter_context(patch.object(profiler, "SIMULATE_TIMEOUT_S", 5.0))
             facts = {"cpu_count": 2, "l2_bytes": 1 << 20}
-            said = simulation.simulate(self._subject, Workload("small", {"n": 100}), facts, Path(scratch))
+            said = profiler.simulate(self._subject, Workload("small", {"n": 100}), facts, Path(scratch))
         said = said if isinstance(said, str) else ""
         return Met(True, not said or "valgrind" in said or "finish" in said, said)
 
