@@ -231,14 +231,14 @@ def _check(
 
 
 def _number_problem(value: object) -> str:
-    """What keeps a literal from being a number of the language; empty: nothing."""
+    """The reason why a literal is no number of the language; empty where it is one."""
     if type(value) is not int:
         return f"{value!r} is not an integer; allowed are {LANGUAGE}"
     return f"{quote(str(value), 24)} exceeds 2**63 - 1" if abs(value) > MAX_MAGNITUDE else ""
 
 
 def _call_problem(name: str, count: int) -> str:
-    """What is wrong with a call of a function with so many arguments; empty: nothing."""
+    """The fault of a call of a function with so many arguments; empty where there is none."""
     if name not in FUNCTIONS:
         return f"unknown function {quote(name, 60)}; allowed are {', '.join(FUNCTIONS)}"
     wanted = FUNCTIONS[name][1]

@@ -1,4 +1,4 @@
-"""What others' programs read: an operator as a task of Harbor, a run as a data set.
+"""Exports for other programs: an operator as a task of Harbor, a run as a data set.
 
 In a task of Harbor an agent writes a kernel in a container, and our verdict is its reward. The agent's container holds
 the engine, so that it can check drafts. The verifier works with a copy of its own, which comes with `tests/` when the
