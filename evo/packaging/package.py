@@ -323,9 +323,9 @@ LOADERS = {"cuda": "on_cuda", "cpu": "on_cpu"}
 TORCH = "torch_op"
 FACE = '''"""{operator}, {dtype}: a kernel of kernel-evo; see README.md."""
 
-from .kernel import load
+from .kernel import build, load
 
-__all__ = ["{name}", "load"]
+__all__ = ["{name}", "build", "load"]
 
 
 def __getattr__(name):

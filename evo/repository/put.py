@@ -39,7 +39,7 @@ from operators.importing.folder import CALL, ORIGIN
 from operators.importing.taken import MARK, definition, file_and_name, package_of, source_digest, without_marks
 
 JOURNAL = "put.json"
-LEFT_OUT = ("test_kernel.py", "cases.npz", "cpp/")
+LEFT_OUT = ("test_kernel.py", "cases.npz", "cpp/test_", "cpp/cases.", "cpp/kernel.", "cpp/CMakeLists.txt")
 """Parts of packages that a repository of others has no use for, or would collect as tests of its own."""
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals by which a user ends a put."""

@@ -16,6 +16,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from evo.packaging.runtime import native
 from fitness.judging.signature import Param, check_arguments
 from operators.definition.portable import operator_of
 from operators.definition.spec import Operator, Tensor
@@ -358,6 +359,8 @@ class PackagedKernel:
         self.package = package
         self.inputs = tuple(tensor.name for tensor in package.operator.inputs)
         self.outputs = tuple(tensor.name for tensor in package.operator.outputs)
+        self.direct: Callable[..., Any] | None = None
+        """The compiled way of torch's tensors, where there is one, which says NotImplemented to what is unusual."""
         self._offered = offered
         self._library = lru_cache(REMEMBERED)(self._library_of)
         self._made_by = lru_cache(lambda name: offered[name]())
@@ -365,11 +368,19 @@ class PackagedKernel:
 
     def __call__(self, *inputs: Any, out: Any = None, **dims: int) -> Any:
         """Launch it, and return the outputs: one, or a tuple of them."""
+        if self.direct is not None and out is None and (found := self.direct(*inputs, **dims)) is not NotImplemented:
+            return found
         outs = () if out is None else out if isinstance(out, tuple | list) else (out,)
         given = (*inputs, *outs)
         library = self._library(*map(type, given))
         forms = tuple(map(library.form, given))
         return self._call(library, len(inputs), out is not None, forms, tuple(dims.items()))(given)
+
+    def hand_over(self, library: Any, device: int, functions: Sequence[int]) -> None:
+        """Have a binding that was built call these functions for torch's tensors on the device, in the plan's order."""
+        if library.name == "torch" and (binding := native.built(self.package.folder)):
+            binding.add(device, functions)
+            self.direct = binding.call
 
     def _library_of(self, *kinds: type) -> Any:
         """Torch, Numpy or Cupy, whichever made arrays of these types. It raises CallError for others, and for a
