@@ -102,10 +102,11 @@ void* const scratch = memory.data_ptr();"""
 
 
 def binding(source: Source) -> str:
-    """Return binding.cpp of a package, or nothing for a kernel without inputs or that changes them: Python calls it."""
+    """Return binding.cpp of a package, or nothing for a kernel without inputs, which tell the device."""
     operator, target = source.operator, source.plan.target
-    if not operator.inputs or any(tensor.role == "inout" for tensor in operator.tensors):
+    if not operator.inputs:
         return ""
+    made = [tensor for tensor in operator.outputs if tensor.role == "out"]
     told = told_by_inputs(operator)
     said = [name for name in source.dims if name not in told]
     dims = {name: told.get(name) or f"said[{said.index(name)}]" for name in source.dims}
@@ -120,7 +121,7 @@ def binding(source: Source) -> str:
     for tensor in operator.inputs:
         wanted = " && ".join(f"t_{tensor.name}.size({n}) == {_size(axis)}" for n, axis in enumerate(tensor.shape))
         body += [f"if (!({wanted})) return false;"] if wanted else []
-    for position, tensor in enumerate(operator.outputs):
+    for position, tensor in enumerate(made):
         body.append(f"const at::Tensor& t_{tensor.name} = outputs[{position}] = {new(source, tensor)};")
     scratch = _SCRATCH.format(first=first) if source.plan.buffers else "void* const scratch = nullptr;"
     launch = _LAUNCH[target].format(name=source.name, first=first, scratch=scratch)
@@ -135,6 +136,6 @@ def binding(source: Source) -> str:
     )
     return _UNIT.format(
         name=source.name, functions=_FUNCTIONS[target].format(name=source.name, count=len(source.params)),
-        inputs=len(operator.inputs), outputs=len(operator.outputs), dims=len(said),
+        inputs=len(operator.inputs), outputs=len(made), dims=len(said),
         names=", ".join(map(literal, said)), lines=indented([f"    {line}" for line in body]), after=after,
     )  # fmt: skip

@@ -360,7 +360,8 @@ class PackagedKernel:
         self.inputs = tuple(tensor.name for tensor in package.operator.inputs)
         self.outputs = tuple(tensor.name for tensor in package.operator.outputs)
         self.direct: Callable[..., Any] | None = None
-        """The compiled way of torch's tensors, where there is one, which says NotImplemented to what is unusual."""
+        """A compiled way of torch's tensors, which says NotImplemented to what is unusual, and returns what it made."""
+        self._changes = any(tensor.role == "inout" for tensor in package.operator.tensors)
         self._offered = offered
         self._library = lru_cache(REMEMBERED)(self._library_of)
         self._made_by = lru_cache(lambda name: offered[name]())
@@ -368,8 +369,10 @@ class PackagedKernel:
 
     def __call__(self, *inputs: Any, out: Any = None, **dims: int) -> Any:
         """Launch it, and return the outputs: one, or a tuple of them."""
-        if self.direct is not None and out is None and (found := self.direct(*inputs, **dims)) is not NotImplemented:
-            return found
+        if self.direct is not None and out is None and not self._changes:
+            found = self.direct(*inputs, **dims)
+            if found is not NotImplemented:
+                return found
         outs = () if out is None else out if isinstance(out, tuple | list) else (out,)
         given = (*inputs, *outs)
         library = self._library(*map(type, given))

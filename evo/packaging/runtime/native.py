@@ -34,7 +34,7 @@ def build(folder: Path, *, include: Sequence[str] = (), link: Sequence[str] = ()
 
     source, place = folder / "cpp" / f"{NAME}.cpp", _place(folder)
     if not source.is_file():
-        raise RuntimeError(f"{folder}: its kernel changes its inputs, or has none: Python alone calls it")
+        raise RuntimeError(f"{source}: is not there: a kernel without inputs has no binding")
     if not place.is_file():
         folders = [*cpp_extension.include_paths(), sysconfig.get_path("include"), *include]
         torch_lib = str(Path(torch.__file__).parent / "lib")
@@ -55,8 +55,9 @@ def built(folder: Path) -> Any:
     place = _place(folder)
     if not place.is_file():
         return None
-    loader = ExtensionFileLoader(NAME, str(place))
-    spec = spec_from_loader(NAME, loader)
+    name = f"{str(place).replace('.', '_')}.{NAME}"  # each its own: pybind11 gives a module of a known name out again
+    loader = ExtensionFileLoader(name, str(place))
+    spec = spec_from_loader(name, loader)
     assert spec is not None
     try:
         module = module_from_spec(spec)

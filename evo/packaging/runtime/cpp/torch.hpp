@@ -56,13 +56,13 @@ bool read_dims(PyObject* const* values, PyObject* names, int64_t* dims) {
     return true;
 }
 
-// Returns what the kernel makes of tensors, or NotImplemented.
+// Returns what the kernel makes of tensors: nothing, a tensor, or a tuple of them; or NotImplemented.
 template <class Binding>
 PyObject* call(PyObject*, PyObject* const* given, Py_ssize_t count, PyObject* names) {
     HANDLE_TH_ERRORS
     constexpr std::size_t INPUTS = Binding::INPUTS, OUTPUTS = Binding::OUTPUTS;
     const at::Tensor* inputs[INPUTS];
-    at::Tensor outputs[OUTPUTS];
+    std::array<at::Tensor, OUTPUTS> outputs;
     int64_t dims[Binding::DIMS.size() + 1];
     if (count != static_cast<Py_ssize_t>(INPUTS) || !is_direct()) Py_RETURN_NOTIMPLEMENTED;
     if (!read_dims<Binding>(given + count, names, dims)) Py_RETURN_NOTIMPLEMENTED;
@@ -75,10 +75,11 @@ PyObject* call(PyObject*, PyObject* const* given, Py_ssize_t count, PyObject* na
     bool done = false;
     {
         pybind11::gil_scoped_release others_may_run;
-        done = computed<Binding>(inputs, dims, outputs);
+        done = computed<Binding>(inputs, dims, outputs.data());
     }
     if (!done) Py_RETURN_NOTIMPLEMENTED;
-    if (OUTPUTS == 1) return THPVariable_Wrap(std::move(outputs[0]));
+    if constexpr (OUTPUTS == 0) Py_RETURN_NONE;
+    if constexpr (OUTPUTS == 1) return THPVariable_Wrap(std::move(outputs[0]));
     PyObject* made = PyTuple_New(OUTPUTS);
     for (std::size_t i = 0; i < OUTPUTS; ++i) PyTuple_SET_ITEM(made, i, THPVariable_Wrap(std::move(outputs[i])));
     return made;
@@ -119,11 +120,11 @@ void boxed(const c10::OperatorHandle&, torch::jit::Stack* stack) {
     constexpr std::size_t INPUTS = Binding::INPUTS, DIMS = Binding::DIMS.size();
     const auto arguments = torch::jit::last(*stack, INPUTS + DIMS);
     const at::Tensor* inputs[INPUTS];
-    at::Tensor outputs[Binding::OUTPUTS];
+    std::array<at::Tensor, Binding::OUTPUTS> outputs;
     int64_t dims[DIMS + 1];
     for (std::size_t i = 0; i < INPUTS; ++i) inputs[i] = &arguments[i].toTensor();
     for (std::size_t i = 0; i < DIMS; ++i) dims[i] = arguments[INPUTS + i].toInt();
-    if (!computed<Binding>(inputs, dims, outputs)) return in_python<Binding>(*stack);
+    if (!computed<Binding>(inputs, dims, outputs.data())) return in_python<Binding>(*stack);
     torch::jit::drop(*stack, INPUTS + DIMS);
     for (at::Tensor& output : outputs) torch::jit::push(*stack, std::move(output));
 }
