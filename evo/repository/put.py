@@ -195,12 +195,7 @@ def put(made: Put, *, test: str, python: str, every: bool, say: Callable[[str], 
     with _undone(place) as stay:
         made.begin()
         (found, problem), kept = made.compare(python), list[Mapping[str, Any]]()
-        way = (
-            f"by Python, as no binding to torch was built: {problem}"
-            if problem
-            else "by a binding to torch, built here"
-        )
-        say(f"the kernel is called {way}")
+        say(f"no binding to torch, Python calls the kernel: {problem}" if problem else "its binding to torch is built")
         for call, each in zip(made.calls, found, strict=True):
             shapes = signature(call["arguments"])
             times = f"{each['old_us']:.4g} us before, {each['new_us']:.4g} us with the kernel"
