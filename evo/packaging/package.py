@@ -289,7 +289,7 @@ Or as an operator of torch, for `torch.compile`, CUDA graphs, streams and severa
 
     {", ".join(t.name for t in operator.outputs)} = {name}.{identifier(operator.name)}({inputs})
 
-`{name}.build()` compiles a shorter way for torch's tensors, with g++, in half a minute; it pays for calls of some 20 us.
+`{name}.build()` compiles a shorter way for torch's tensors with g++, in half a minute: it pays where calls are short.
 
 `kernel.py` says what it needs; `python -m pytest test_kernel.py` compares it with the fp64 reference. It was built
 for the tunables in plan.json, which are constants in {"kernel.cu" if cuda else "kernel.cpp"}.

@@ -216,7 +216,9 @@ class Torch:
     def maker(self, shape: tuple[int, ...], dtype: str, device: int | str) -> Callable[[], Any]:
         """A function that makes new arrays, in the order of the current stream."""
         place = self._torch.device(device if isinstance(device, str) else f"cuda:{device}")
-        return partial(self._torch.empty, shape, dtype=getattr(self._torch, TORCH_TYPES[dtype]), device=place)
+        strides = self._torch.empty(shape, device="meta").stride()  # `empty` alone takes half as long again
+        kind = getattr(self._torch, TORCH_TYPES[dtype])
+        return partial(self._torch.empty_strided, shape, strides, dtype=kind, device=place)
 
     def stream(self, device: int) -> int:
         """The current stream's handle."""
