@@ -52,6 +52,7 @@ MAY_LOAD = {
     "fitness/cuda/compile/nvrtc.py": "our own confine.cpp",
     "fitness/cuda/running/runner_process.py": "our own confine.cpp",
     "evo/packaging/runtime/on_cpu.py": "a package's kernel, in the process of a user who chose it",
+    "evo/packaging/runtime/native.py": "a package's binding to torch, in the process of a user who built it",
     "evo/doctor.py": "the C library, and a test program of ours",
     "evo/workers/worker.py": "the C library",
     "evo/store/copying.py": "the C library",

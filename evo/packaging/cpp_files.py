@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from evo.packaging import cpp
+from evo.packaging import binding, cpp
 from evo.packaging.cpp import Source, literal
 from evo.packaging.runtime import loading
 
@@ -35,6 +35,8 @@ def cpp_files(source: Source, head: str, cases: bytes, more: Mapping[str, str]) 
         for key, value in {"NAME": source.name, **more}.items():
             text = text.replace(f"@{key}@", value)
         made[file.name] = text
+    if between := binding.binding(source):
+        made[binding.FILE] = head + between
     return {f"{FOLDER}/{name}": content for name, content in made.items()}
 
 

@@ -272,6 +272,8 @@ Or as an operator of torch, for `torch.compile`, CUDA graphs, streams and severa
 
     {", ".join(t.name for t in operator.outputs)} = {name}.{identifier(operator.name)}({inputs})
 
+`{name}.build()` compiles a shorter way for torch's tensors with g++, in half a minute: it pays where calls are short.
+
 `kernel.py` says what it needs; `python -m pytest test_kernel.py` compares it with the fp64 reference. It was built
 for the tunables in plan.json, which are constants in {"kernel.cu" if cuda else "kernel.cpp"}.
 {_without_python(subject, identifier(name), arch)}"""
@@ -306,9 +308,9 @@ LOADERS = {"cuda": "on_cuda", "cpu": "on_cpu"}
 TORCH = "torch_op"
 FACE = '''"""{operator}, {dtype}: a kernel of kernel-evo; see README.md."""
 
-from .kernel import load
+from .kernel import build, load
 
-__all__ = ["{name}", "load"]
+__all__ = ["{name}", "build", "load"]
 
 
 def __getattr__(name):

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evo.packaging.cpp import Source, number
+from evo.packaging import binding
+from evo.packaging.cpp import Source, indented
 from evo.packaging.cpp_files import OF_TARGET, STATIC, launcher_files
 from evo.packaging.package import CompiledCode, Subject, launcher, packed_by, write_folder
 from fitness.cpu.build import FLAGS, LIBRARIES
 from operators.definition.spec import Operator, Tensor
 from operators.errors import UserError, unknown
-from operators.expression import Expression
 from operators.files import read_text
 from operators.importing.folder import CALL, ORIGIN
 from operators.importing.readers import HERE
@@ -27,11 +27,6 @@ FORMATS = {
 }  # fmt: skip
 """Formats of tasks by the names that `evo best --as` takes."""
 NAMESPACE = "evolved"
-BINDING = "binding.cpp"
-TORCH = {
-    "fp64": "kDouble", "fp32": "kFloat", "fp16": "kHalf", "bf16": "kBFloat16", "int64": "kLong", "int32": "kInt",
-    "int8": "kChar", "uint8": "kByte",
-}  # fmt: skip
 NOT_WITH_TORCH = ("-std", "-fno-rtti", "-fno-exceptions", "-fvisibility", "-fmax-errors", "-fdiagnostics", "-pipe")
 """Flags of kernels that torch's own headers cannot be compiled with, or that change no code."""
 CPU_FLAGS = [flag for flag in FLAGS if not flag.startswith(NOT_WITH_TORCH)]
@@ -89,7 +84,7 @@ def _call(operator: Operator, wanted: str) -> dict[str, Any]:
 # --- C++ --------------------------------------------------------------------------------------------------------------
 
 
-def _sources(source: Source, made: CompiledCode, head: str, binding: str) -> dict[str, str]:
+def _sources(source: Source, made: CompiledCode, head: str, between: str) -> dict[str, str]:
     """The files of the extension by name, those that are compiled and their headers."""
     kernel = {name: str(text) for name, text in made.files.items() if name in ("kernel.cu", "kernel.cpp")}
     if source.cuda:
@@ -97,7 +92,7 @@ def _sources(source: Source, made: CompiledCode, head: str, binding: str) -> dic
     header = OF_TARGET[source.plan.target]
     found = {"plan.hpp": STATIC / "plan.hpp", header: STATIC / source.plan.target / header}
     static = {name: path.read_text(encoding="utf-8") for name, path in found.items()}
-    return {**kernel, **launcher_files(source, head), BINDING: head + binding, **static}
+    return {**kernel, **launcher_files(source, head), binding.FILE: head + between, **static}
 
 
 def _binding(source: Source, call: Mapping[str, Any], *, defined: bool) -> str:
@@ -108,23 +103,13 @@ def _binding(source: Source, call: Mapping[str, Any], *, defined: bool) -> str:
     operator = source.operator
     first = f"t_{operator.inputs[0].name}"
     body = [f"const c10::cuda::CUDAGuard guard(a_{operator.inputs[0].name}.device());"] if source.cuda else []
-    body += [f"const at::Tensor t_{t.name} = ready(a_{t.name}, at::{_torch(source, t)});" for t in operator.inputs]
-    body += [f"const long long d_{name} = {value};" for name, value in _dims(operator)]
-    for name, expression in operator.derived.items():
-        body.append(f"const long long d_{name} = {_number(expression)};")
-    body += [f'check("{t.name}", t_{t.name}, {_shape(t)});' for t in operator.inputs]
+    body += [_ready(source, tensor) for tensor in operator.inputs]
+    body += binding.sizes(operator, dict(_dims(operator)))
+    body += [_check(tensor, f"t_{tensor.name}") for tensor in operator.inputs]
     for tensor in operator.outputs:
-        dtype = f"at::{_torch(source, tensor)}"
-        if defined:
-            body.append(f'check("{tensor.name}", a_{tensor.name}, {_shape(tensor)});')
-            body.append(f"const at::Tensor t_{tensor.name} = ready(a_{tensor.name}, {dtype});")
-        else:
-            body.append(
-                f"const at::Tensor t_{tensor.name} = at::empty({_shape(tensor)}, {first}.options().dtype({dtype}));"
-            )
-    body.append(f"const {source.name}::Dims dims{{{', '.join(f'd_{name}' for name in source.dims)}}};")
-    arrays = ", ".join(f"static_cast<{source.pointer(t)}>(t_{t.name}.data_ptr())" for t in operator.tensors)
-    body.append(f"const {source.name}::Tensors tensors{{{arrays}}};")
+        made = f"const at::Tensor t_{tensor.name} = {binding.new(source, tensor)};"
+        body += [_check(tensor, f"a_{tensor.name}"), _ready(source, tensor)] if defined else [made]
+    body += binding.arguments(source)
     body += _LAUNCH[source.plan.target].format(name=source.name, first=first).splitlines()
     outputs = [tensor.name for tensor in operator.outputs]
     if defined:
@@ -137,9 +122,16 @@ def _binding(source: Source, call: Mapping[str, Any], *, defined: bool) -> str:
     name, returned = ("run", "void") if defined else ("compute", "std::vector<at::Tensor>")
     symbols = list(source.symbols)
     order = ", ".join(str(symbols.index(kernel)) for kernel in source.params) if source.cuda else ""
-    lines = "".join(f"    {line}\n" for line in body)
     head = _HEAD[source.plan.target].format(name=source.name, order=order)
-    return _UNIT.format(head=head, returned=returned, name=name, parameters=parameters, lines=lines)
+    return _UNIT.format(head=head, returned=returned, name=name, parameters=parameters, lines=indented(body))
+
+
+def _ready(source: Source, tensor: Tensor) -> str:
+    return f"const at::Tensor t_{tensor.name} = ready(a_{tensor.name}, {binding.torch_type(source, tensor)});"
+
+
+def _check(tensor: Tensor, named: str) -> str:
+    return f'check("{tensor.name}", {named}, {binding.shape(tensor)});'
 
 
 _UNIT = """#include <ATen/ATen.h>
@@ -219,24 +211,9 @@ kernel.launch(dims, tensors, scratch.data_ptr(), c10::cuda::getCurrentCUDAStream
 }
 
 
-def _torch(source: Source, tensor: Tensor) -> str:
-    return TORCH[source.element(tensor.dtype)]
-
-
-def _number(expression: Expression) -> str:
-    return number(expression, lambda name: f"d_{name}")
-
-
-def _shape(tensor: Tensor) -> str:
-    return f"Shape{{{', '.join(_number(axis) for axis in tensor.shape)}}}"
-
-
 def _dims(operator: Operator) -> Iterator[tuple[str, str]]:
     """Each dim and the C++ of its size: that of an axis, or the one size that all workloads of the task have."""
-    axes: dict[str, str] = {}
-    for tensor in operator.inputs:
-        for position, axis in enumerate(tensor.shape):
-            axes.setdefault(axis.text, f"t_{tensor.name}.size({position})")
+    axes = binding.told_by_inputs(operator)
     for name in (*operator.dims, *operator.data_dims):
         sizes = {workload.dims.get(name) for workload in operator.workload_set("published")}
         if name not in axes and (len(sizes) != 1 or None in sizes):
@@ -276,7 +253,7 @@ def _solution(
         spec: dict[str, Any] = {
             "languages": ["cuda_cpp"],
             "target_hardware": ["LOCAL"],
-            "entry_point": f"{BINDING}::run",
+            "entry_point": f"{binding.FILE}::run",
         }
         spec |= {"binding": "torch", "compile_options": options}
     else:

@@ -39,7 +39,7 @@ from operators.importing.folder import CALL, ORIGIN
 from operators.importing.taken import MARK, definition, file_and_name, package_of, source_digest, without_marks
 
 JOURNAL = "put.json"
-LEFT_OUT = ("test_kernel.py", "cases.npz", "cpp/")
+LEFT_OUT = ("test_kernel.py", "cases.npz", "cpp/test_", "cpp/cases.", "cpp/kernel.", "cpp/CMakeLists.txt")
 """Parts of packages that a repository of others has no use for, or would collect as tests of its own."""
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals by which a user ends a put."""
@@ -158,8 +158,11 @@ class Put:
             raise UserError(f"{self.place.path}: it was changed meanwhile: nothing was put")
         _replace(self.place.path, str(self.change.after))
 
-    def compare(self, python: str) -> list[dict[str, Any]]:
-        """Return what the repository's own Python finds at each recorded call. It raises UserError."""
+    def compare(self, python: str) -> tuple[list[dict[str, Any]], str]:
+        """Return what the repository's own Python finds at each recorded call, and why it built no binding to torch.
+
+        The reason is empty where it built one. It raises UserError.
+        """
         with tempfile.TemporaryDirectory(prefix="evo-put-") as scratch:
             result = Path(scratch, "found.json")
             package = self.place.module.rpartition(".")[0]
@@ -171,8 +174,8 @@ class Put:
                     f"{python}, in {self.place.root}, cannot compare the kernel with the function (exit code {code}); "
                     "--python names the interpreter of your program"
                 )
-            found: list[dict[str, Any]] = json.loads(result.read_text(encoding="utf-8"))
-        return found
+            found = json.loads(result.read_text(encoding="utf-8"))
+        return found["calls"], found["not_built"]
 
     def _journal(self, state: str) -> str:
         said = {"state": state, "file": self.place.path.name, "function": self.place.name, "calls": self.calls}
@@ -191,7 +194,8 @@ def put(made: Put, *, test: str, python: str, every: bool, say: Callable[[str], 
         raise UserError(f"{test}: it fails before anything was changed (exit code {code}): nothing was put")
     with _undone(place) as stay:
         made.begin()
-        found, kept = made.compare(python), []
+        (found, problem), kept = made.compare(python), list[Mapping[str, Any]]()
+        say(f"no binding to torch, Python calls the kernel: {problem}" if problem else "its binding to torch is built")
         for call, each in zip(made.calls, found, strict=True):
             shapes = signature(call["arguments"])
             times = f"{each['old_us']:.4g} us before, {each['new_us']:.4g} us with the kernel"

@@ -1,13 +1,15 @@
 """Microseconds per call of a kernel: of a package's loader, its operator of torch, the same compiled, what `evo put`
 puts into the place of a function, that function itself, which is torch's own, and the launch alone.
 
-    python -m tests.bench.launches FOLDER [--operator softmax] [--kernel champions/h200] [--target cuda] [--idle]
+    python -m tests.bench.launches FOLDER [--operator softmax] [--kernel champions/h200] [--built] [--idle]
 
 The tensor is small, so that little but the way to the kernel is timed. On a GPU calls are timed as they are enqueued,
 and a CUDA graph of the operator is replayed as the floor; each result is compared with torch's own first. The raw
 launch is `torch.empty_like` and `cuLaunchKernelEx`, called by Python for one known shape, with nothing looked at.
-`--idle` times what Python does for a CUDA package where there is no GPU: the tensors lie in main memory, the driver
-does nothing, and the clock is the thread's own, which stands while others use its core.
+`--built` has the packages' bindings to torch compiled first, which takes a minute. Torch's own function is timed under
+torch.compile too, the floor of what that can be. `--idle` times what Python does for a CUDA package where there is no
+GPU: the tensors lie in main memory, the driver does nothing, and the clock is the thread's own, which stands while
+others use its core.
 """
 
 from __future__ import annotations
@@ -172,6 +174,7 @@ def main() -> None:
     parser.add_argument("--kernel", default="naive")
     parser.add_argument("--target", default="cuda" if torch.cuda.is_available() else "cpu", choices=("cpu", "cuda"))
     parser.add_argument("--dtype", default="fp32", choices=("fp32", "bf16"))
+    parser.add_argument("--built", action="store_true")
     parser.add_argument("--idle", action="store_true")
     asked = parser.parse_args()
     place = "cpu" if asked.idle else asked.target
@@ -187,6 +190,9 @@ def main() -> None:
         written = asked.folder / f"{asked.operator}_kernel" / "dispatch.py"
         written.write_text(written.read_text().replace('"cuda"', '"cpu"'))
         make_idle(written.parent.name)
+    if asked.built:
+        package.build()
+        importlib.import_module(f"{asked.operator}_kernel.kernel").build()
     wait = torch.cuda.synchronize if place == "cuda" else lambda: None
     inputs = made_inputs(subject.operator, asked.dtype, place)
     loader, op = package.load(), getattr(package, asked.operator)
@@ -199,8 +205,9 @@ def main() -> None:
         put(*inputs)
         dispatch["COUNTING"] = ""
     assert dispatch["COUNTS"]["kernel"] == 1, "the kernel does not serve the call"
-    compiled = torch.compile(op, fullgraph=True)
-    ways = {"loader": loader, "torch.ops": op, "evo put": put, "torch's own": own, "torch.compile": compiled}
+    compiled, own_compiled = (torch.compile(each, fullgraph=True) for each in (op, own))
+    ways = {"loader": loader, "torch.ops": op, "evo put": put, "torch's own": own}
+    ways |= {"torch.compile": compiled, "own, compiled": own_compiled}
     calls: dict[str, Callable[[], Any]] = {name: partial(way, *inputs) for name, way in ways.items()}
     wanted = own(*inputs)
     if place == "cuda":

@@ -195,6 +195,21 @@ assert torch.equal(squared(x, more=2.0), x * x + 2)
 """
 
 
+COMPILER = """#!/bin/sh
+case "$*" in *binding.cpp*) echo "no bindings here" >&2; exit 1;; esac
+exec g++ "$@"
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_bindings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler refuses bindings to torch, which take it half a minute each."""
+    compiler = tmp_path / "compiler"
+    compiler.write_text(COMPILER)
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+
+
 @pytest.fixture
 def squares(tmp_path: Path) -> Subject:
     """The naive kernel of an operator that was taken from a repository in `tmp_path`, confirmed at one size of two."""
@@ -290,6 +305,23 @@ def test_a_kernel_serves_what_it_was_judged_for_and_goes_out_to_the_letter(squar
     assert outcome(place, COUNTED).split() == ["1", "1", "1", "0", "0", "0", "0", "0"]
     assert place.take_out() and kept(place.root) == before
     assert not place.take_out()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("builds", [True, False])
+def test_a_put_builds_the_binding_where_it_can_and_says_so(
+    builds: bool, squares: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if builds:
+        monkeypatch.delenv("CXX")
+    said = list[str]()
+    assert placed(squares, said=said)
+    place = place_of(squares, "")
+    assert len(list((place.folder / "cache").glob("binding-*.so"))) == builds
+    assert any("its binding to torch is built" in line for line in said) == builds
+    assert any("no binding to torch, Python calls the kernel: " in line for line in said) == (not builds)
+    assert outcome(place, COUNTED).split() == ["1", "1", "1", "0", "0", "0", "0", "0"]
+    assert place.take_out() and not place.folder.exists()
 
 
 @pytest.mark.slow

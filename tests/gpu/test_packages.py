@@ -8,6 +8,7 @@ import math
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -84,14 +85,22 @@ def test_the_launcher_in_cpp_is_right(operator: str, dtype: str, name: str, tmp_
     print(done.stdout)
 
 
-def test_a_package_is_an_operator_of_torch_in_programs_graphs_streams_and_on_every_device(tmp_path: Path) -> None:
-    folder = tmp_path / "softmax_op_package"
-    write_package(from_file("softmax", "naive", target="cuda", dtype="fp32"), folder)
+@pytest.mark.parametrize("kernel", ["naive", "champions/h200"])
+def test_a_package_is_an_operator_of_torch_in_programs_graphs_streams_and_on_every_device(
+    kernel: str, tmp_path: Path
+) -> None:
+    """Called by Python, and by the binding that `build()` compiles."""
+    builds = kernel != "naive"  # torch knows an operator of each kernel once in a process
+    folder = tmp_path / f"softmax_{'built' if builds else 'op'}_package"
+    write_package(from_file("softmax", kernel, target="cuda", dtype="fp32"), folder)
     sys.path.insert(0, str(folder.parent))
     try:
-        op = importlib.import_module(folder.name).softmax
+        package = importlib.import_module(folder.name)
     finally:
         sys.path.remove(str(folder.parent))
+    if builds:
+        package.build()
+    op = package.softmax
 
     def is_right(found: torch.Tensor, x: torch.Tensor) -> bool:
         return torch.allclose(found, torch.softmax(x, 1), atol=1e-6)
@@ -100,6 +109,14 @@ def test_a_package_is_an_operator_of_torch_in_programs_graphs_streams_and_on_eve
         x = torch.randn(37, 130, device=f"cuda:{number}")
         assert op(x).device == x.device and is_right(op(x), x)
     x = torch.randn(64, 1000, device="cuda")
+    direct = op._kernel.direct
+    assert (direct is not None) == builds
+    if direct is not None:
+        assert is_right(direct(x), x) and is_right(package.load()(x), x)
+        for other in (x.double(), x.t(), x.cpu(), x[0], x.clone().requires_grad_()):
+            assert direct(other) is NotImplemented
+        with ThreadPoolExecutor(4) as pool:  # threads that have no context of the GPU yet
+            assert all(is_right(found, x) for found in pool.map(direct, [x] * 64))
     namespace, _, name = op.name.partition("::")
     torch.library.opcheck(getattr(getattr(torch.ops, namespace), name).default, (x,))
     compiled = torch.compile(lambda x: op(x * 2), fullgraph=True)

@@ -33,6 +33,10 @@ void print_bytes(const void* from, int count) {
 extern "C" {
 CUresult cuGetErrorName(CUresult, const char** name) { return *name = "fake", CUDA_SUCCESS; }
 CUresult cuGetErrorString(CUresult, const char** text) { return *text = "fake", CUDA_SUCCESS; }
+CUresult cuCtxGetCurrent(CUcontext* context) { return *context = nullptr, CUDA_SUCCESS; }
+CUresult cuCtxPushCurrent(CUcontext) { return CUDA_ERROR_INVALID_CONTEXT; }
+CUresult cuCtxPopCurrent(CUcontext*) { return CUDA_ERROR_INVALID_CONTEXT; }
+int aoti_torch_get_current_cuda_stream(int, void** stream) { return *stream = reinterpret_cast<void*>(77), 0; }  // torch's
 CUresult cuCtxGetDevice(CUdevice* device) { return *device = 0, CUDA_SUCCESS; }
 CUresult cuDeviceGetAttribute(int* number, CUdevice_attribute which, CUdevice) {
     *number = which == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT               ? 132

@@ -147,6 +147,8 @@ class FakeArray:
 class FakeLibrary:
     """`evo.packaging.runtime.loading.Torch` for arrays without memory; new ones lie far apart."""
 
+    name = "fake"
+
     def __init__(self, form: type) -> None:
         self._form = form
         self.made = 0

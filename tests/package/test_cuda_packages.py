@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import os
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -455,3 +457,54 @@ def test_nothing_is_overwritten(packed: Packed) -> None:
     with pytest.raises(UserError, match="is there already"):
         write_package(packed.subject, packed.folder)
     assert sorted(path.name for path in packed.folder.parent.iterdir()) == before
+
+
+BOUND = """
+import ctypes, importlib, json, sys
+sys.path.insert(0, sys.argv[1])
+import torch
+native = importlib.import_module("prefix_sum_bound.engine.evo.packaging.runtime.native")
+driver = ctypes.CDLL(sys.argv[2])
+native.build(native.Path(sys.argv[1], "prefix_sum_bound"), include=[sys.argv[3]], link=[sys.argv[2]])
+binding = native.built(native.Path(sys.argv[1], "prefix_sum_bound"))
+x, functions = torch.randn(5000), []
+assert binding.call(x) is NotImplemented, "nothing is loaded yet"
+module = ctypes.c_void_p()
+driver.cuModuleLoadData(ctypes.byref(module), b"")
+for symbol in sys.argv[4:]:
+    functions.append(ctypes.c_void_p())
+    driver.cuModuleGetFunction(ctypes.byref(functions[-1]), module, symbol.encode())
+binding.add(0, [each.value for each in functions])
+wanting = torch.randn(5000, requires_grad=True)
+for wrong in (x.double(), x[None], x[::2], x[1:], x.to("meta"), torch._neg_view(x), wanting):
+    assert binding.call(wrong) is NotImplemented
+y = binding.call(x)
+assert y.shape == x.shape and y.dtype == x.dtype
+driver.fflush(None)
+print("addresses", x.data_ptr().to_bytes(8, "little").hex(), y.data_ptr().to_bytes(8, "little").hex())
+"""
+
+
+@pytest.mark.slow
+def test_a_binding_to_torch_launches_into_the_current_stream(fake_driver: Path, tmp_path: Path) -> None:
+    """It is compiled for tensors in main memory, which take the place of a GPU's."""
+    folder = tmp_path / "prefix_sum_bound"
+    write_package(from_file("prefix_sum", "champions/h200", target="cuda"), folder)
+    device = folder / "cpp" / "device.hpp"
+    text = re.sub(r"(DispatchKey::\w*?)CUDA", r"\1CPU", device.read_text())
+    device.write_text(text.replace("on(int device) const {", "on(int device) const { device = 0;"))
+    told = json.loads((folder / "plan.json").read_text())
+    symbols = [told["symbols"][name] for name in told["params"]]
+    sizes = [
+        " ".join([symbol, *(str(size) for _, size, *_ in params)])
+        for symbol, params in zip(symbols, told["params"].values(), strict=True)
+    ]
+    environment = {**os.environ, "FAKE_PARAMETERS": "\n".join(sizes)}
+    arguments = [str(tmp_path), str(fake_driver), CUDA_HEADERS, *symbols]
+    command = [sys.executable, "-c", BOUND, *arguments]
+    done = subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    *lines, last = done.stdout.splitlines()
+    launches = [line.split() for line in lines if line.startswith("launch")]
+    assert launches and all(words[9] == str(STREAM) for words in launches)
+    assert set(last.split()[1:]) <= {word for words in launches for word in words}

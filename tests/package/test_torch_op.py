@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from base64 import b64decode
 from hashlib import sha256
 from pathlib import Path
@@ -63,6 +64,63 @@ except ValueError as error:
     assert "takes 1 tensors (x), not 2" in str(error)
 print("done")
 """
+BUILT = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+sys.path.insert(0, sys.argv[1])
+import torch, softmax_package, top_k_package
+op, loader, plain = softmax_package.softmax, softmax_package.load(), softmax_package.load()
+x = torch.randn(7, 33)
+loader(x), plain(x)
+direct, plain.direct = loader.direct, None
+assert direct is not None, "nothing was built"
+
+def said(way, *inputs, **named):
+    try:
+        return way(*inputs, **named)
+    except ValueError as error:
+        return str(error)
+
+def same(one, two):
+    return one == two if isinstance(one, str) else torch.equal(one, two)
+
+turned, wide, wanting = torch.randn(33, 7).t(), torch.randn(7, 66)[:, ::2], torch.randn(7, 33, requires_grad=True)
+shifted, negative = torch.randn(7 * 33 + 1)[1:].view(7, 33), torch._neg_view(x)
+for usual in (x, torch.nn.Parameter(x, requires_grad=False), torch.randn(1, 1), torch.randn(0, 5), torch.randn(300, 2)):
+    assert same(direct(usual), plain(usual)) and same(op(usual), plain(usual))
+for other in (turned, wide, shifted, negative, x.double(), x[0], x.to("meta"), wanting, x.numpy(), 3):
+    assert direct(other) is NotImplemented
+for other in (turned, wide, shifted, negative, x.double(), x[0]):
+    assert same(said(loader, other), said(plain, other))
+assert direct(x, x) is NotImplemented and direct(x, rows=7) is NotImplemented and direct() is NotImplemented
+assert torch.equal(loader(x, rows=7), plain(x)) and said(loader, x, rows=8) == said(plain, x, rows=8)
+y = torch.empty_like(x)
+assert type(loader(x.numpy())) is type(x.numpy()) and loader(x, out=y) is y and torch.equal(y, direct(x))
+with torch.inference_mode():
+    assert direct(x).is_inference() and torch.equal(direct(x), y)
+with torch.device("cpu"):
+    assert direct(x) is NotImplemented
+    assert torch.equal(op(x), y)
+with ThreadPoolExecutor(4) as pool:
+    many = [torch.randn(7, 33 + n) for n in range(64)]
+    assert all(torch.equal(plain(x), y) for x, y in zip(many, pool.map(direct, many)))
+with torch.no_grad():
+    assert same(direct(wanting), plain(wanting.detach()))
+
+k, chosen = torch.randn(40), top_k_package.top_k
+with torch.no_grad():
+    for _ in range(2):  # Python's way loads the kernel, and then the other one serves
+        values, indices = chosen(k, k=5)
+        assert torch.equal(values, torch.topk(k, 5).values) and torch.equal(k[indices.long()], values)
+short = chosen._kernel.direct
+assert torch.equal(short(k, k=5)[1], indices)
+assert short(k) is NotImplemented and short(k, k=True) is NotImplemented and short(k, n=40) is NotImplemented
+namespace, _, name = chosen.name.partition("::")
+torch.library.opcheck(getattr(getattr(torch.ops, namespace), name).default, (k,), {"k": 5})
+compiled = torch.compile(lambda x: chosen(x + 1, k=3)[0], backend="aot_eager", fullgraph=True)
+assert torch.equal(compiled(k), torch.topk(k + 1, 3).values)
+print("done")
+"""
 LOADED = """
 import importlib.util, sys
 for name in ("evo", "operators", "fitness", "mutators"):
@@ -90,10 +148,46 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Packages whose bindings were built."""
+    place = tmp_path_factory.mktemp("built")
+    for name in ("softmax", "top_k"):
+        write_package(from_file(name, "naive", target="cpu"), place / f"{name}_package")
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import softmax_package, top_k_package\n"
+    done = alone(code + "softmax_package.build(); top_k_package.build()", str(place))
+    assert done.returncode == 0, done.stderr
+    return place
+
+
 @pytest.mark.slow
-def test_a_package_is_an_operator_of_torch(place: Path) -> None:
-    done = alone(CHECKED, str(place))
+@pytest.mark.parametrize("way", ["place", "built"])
+def test_a_package_is_an_operator_of_torch(way: str, request: pytest.FixtureRequest) -> None:
+    done = alone(CHECKED, str(request.getfixturevalue(way)))
     assert done.returncode == 0 and done.stdout == "done\n", done.stderr
+
+
+@pytest.mark.slow
+def test_a_binding_that_was_built_does_what_python_does(built: Path) -> None:
+    done = alone(BUILT, str(built))
+    assert done.returncode == 0 and done.stdout == "done\n", done.stderr
+
+
+@pytest.mark.slow
+def test_a_binding_that_cannot_be_built_or_loaded_leaves_the_call_to_python(built: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "softmax_package"
+    shutil.copytree(built / folder.name, folder)
+    (found,) = (folder / "cache").glob("binding-*.so")
+    found.write_bytes(b"no library")
+    call = "import sys; sys.path.insert(0, sys.argv[1]); import torch, softmax_package as p; x = torch.randn(3, 5)\n"
+    right = "assert torch.allclose(p.softmax(x), torch.softmax(x, 1), atol=1e-6)\n"
+    done = alone(call + right, str(tmp_path))
+    assert done.returncode == 0 and "RuntimeWarning" in done.stderr and "it is not used" in done.stderr
+    found.unlink()
+    (folder / "cpp" / "device.hpp").write_text("#error that is no header\n")
+    done = alone(call + right + "p.build()", str(tmp_path))
+    assert done.returncode == 1 and "RuntimeError: " in done.stderr and "that is no header" in done.stderr
+    assert not list((folder / "cache").glob("binding-*"))
 
 
 @pytest.mark.slow
@@ -112,7 +206,8 @@ def test_a_repository_of_the_hub_has_a_build_that_is_loaded_from_anywhere_twice(
 
 
 @pytest.mark.slow
-def test_a_compiled_program_calls_it(place: Path) -> None:
+@pytest.mark.parametrize("way", ["place", "built"])
+def test_a_compiled_program_calls_it(way: str, request: pytest.FixtureRequest) -> None:
     """With torch's own compiler, which needs g++."""
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); import torch, softmax_package\n"
@@ -120,7 +215,7 @@ def test_a_compiled_program_calls_it(place: Path) -> None:
         "x = torch.randn(7, 33)\n"
         "assert torch.allclose(f(x), torch.softmax(x + 1, 1) * 2, atol=1e-6)\n"
     )
-    done = alone(code, str(place))
+    done = alone(code, str(request.getfixturevalue(way)))
     assert done.returncode == 0, done.stderr
 
 

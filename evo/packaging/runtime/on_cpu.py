@@ -10,7 +10,6 @@ import ctypes
 import hashlib
 import os
 import platform
-import subprocess
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -18,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from evo.packaging.runtime import native
 from evo.packaging.runtime.loading import Numpy, Package, PackagedKernel, Torch
 from fitness.judging.signature import packed
 from operators.plan.reading import ResolvedPlan
@@ -28,6 +28,12 @@ LIBRARIES: Mapping[str, Callable[[], Any]] = {"numpy": Numpy, "torch": Torch}
 def load(folder: str | Path | None = None) -> CpuKernel:
     """Return the kernel of this folder, or of another package's; nothing is compiled before the first call."""
     return CpuKernel(Package(Path(folder) if folder else Path(__file__).parent))
+
+
+def build(folder: str | Path | None = None) -> None:
+    """Compile the short way for torch's tensors, which takes half a minute once: programs use it that load the package
+    from then on. It raises RuntimeError."""
+    native.build(Package(Path(folder) if folder else Path(__file__).parent).folder)
 
 
 class CpuKernel(PackagedKernel):
@@ -46,6 +52,7 @@ class CpuKernel(PackagedKernel):
     ) -> tuple[ResolvedPlan, Callable[[Mapping[str, int]], object]]:
         if device != "cpu":
             raise ValueError(f"the arrays lie on {device}; the kernel runs on a processor")
+        self.hand_over(library, 0, [ctypes.cast(each, ctypes.c_void_p).value or 0 for each in self._functions.values()])
         package, steps = self.package, []
         resolved = package.resolved(dims, facts())
         sizes = package.sizes(dims, resolved)
@@ -85,8 +92,9 @@ def compiled(package: Package) -> Path:
     with the compiler's words."""
     source = package.folder / "kernel.cpp"
     settings = package.data["gcc"]
-    command = [os.environ.get("CXX", "g++"), *settings["flags"], "-shared"]
-    key = hashlib.sha256(source.read_bytes() + "\0".join((*command, _processor())).encode()).hexdigest()[:24]
+    command = [*settings["flags"], "-shared"]
+    said = "\0".join((os.environ.get("CXX", "g++"), *command, _processor()))
+    key = hashlib.sha256(source.read_bytes() + said.encode()).hexdigest()[:24]
     library = package.folder / "cache" / f"kernel-{key}.so"
     if library.is_file():
         return library
@@ -95,16 +103,7 @@ def compiled(package: Package) -> Path:
         folder = library.parent
     except OSError:
         folder = Path(tempfile.mkdtemp(prefix="kernel-"))
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        made = Path(scratch, "kernel.so")
-        whole = [*command, str(source), "-o", str(made), *settings["libraries"]]
-        try:
-            done = subprocess.run(whole, capture_output=True, text=True, check=False)
-        except OSError as error:
-            raise RuntimeError(f"{command[0]}: {error.strerror}; a compiler is needed, CXX names another") from None
-        if done.returncode:
-            raise RuntimeError(f"{' '.join(whole)} failed:\n{done.stderr}")
-        return made.replace(folder / library.name)
+    return native.compiled([*command, str(source), *settings["libraries"]], folder / library.name)
 
 
 def _processor() -> str:

@@ -18,6 +18,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from evo.packaging.runtime import native
 from evo.packaging.runtime.loading import Cupy, Package, PackagedKernel, Torch
 from fitness.cuda.running import launching
 from fitness.cuda.running.arguments import program
@@ -33,6 +34,16 @@ CHUNK_BYTES = 64 << 10
 def load(folder: str | Path | None = None) -> CudaKernel:
     """Return the kernel of this folder, or of another package's; nothing is compiled before the first call."""
     return CudaKernel(Package(Path(folder) if folder else Path(__file__).parent))
+
+
+def build(folder: str | Path | None = None) -> None:
+    """Compile the short way for torch's tensors, which takes g++ and half a minute once: programs use it that load the
+    package from then on. It raises RuntimeError."""
+    _driver()
+    mapped = Path("/proc/self/maps").read_text(encoding="utf-8").split()
+    library = next((word for word in mapped if Path(word).name.startswith("libcuda.so")), "-lcuda")
+    package = Package(Path(folder) if folder else Path(__file__).parent)
+    native.build(package.folder, include=include_folders(), link=["-ltorch_cuda", library])
 
 
 class CudaKernel(PackagedKernel):
@@ -51,6 +62,7 @@ class CudaKernel(PackagedKernel):
             self._loaded[device] = Loaded(self.package, device)
         loaded, package = self._loaded[device], self.package
         with loaded.current():
+            self.hand_over(library, device, [int(loaded.functions[name]) for name in package.params])
             resolved = package.resolved(dims, loaded.facts, loaded.occupancy)
         wanted = program(resolved, package.params, package.operator)
         launches = Launches(loaded.cu, wanted, package.sizes(dims, resolved))

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
+from evo.packaging.runtime import native
 from evo.packaging.runtime.loading import ALIGNMENT, TORCH_TYPES, CallError, LayoutError, PackagedKernel
 
 KEYS = {"cpu": "CPU", "cuda": "CUDA"}
@@ -42,11 +43,14 @@ class TorchOp:
         self._dims = [dim for dim in (*operator.dims, *operator.data_dims) if dim not in told]
         """Dims that a caller has to say."""
         torch.library.define(self.name, self._schema())
-        torch.library.impl(self.name, KEYS[data["target"]])(self.run)
+        namespace, _, name = self.name.partition("::")
+        if binding := native.built(self._package.folder):
+            binding.serve(namespace, name, KEYS[data["target"]], self.run)
+        else:
+            torch.library.impl(self.name, KEYS[data["target"]])(self.run)
         torch.library.register_fake(self.name, self._fake)
         if not self._changed:  # torch differentiates nothing that is changed in place
             torch.library.register_autograd(self.name, self._gradient, setup_context=self._keep)
-        namespace, _, name = self.name.partition("::")
         self._op = getattr(getattr(torch.ops, namespace), name)
 
     def __call__(self, *inputs: torch.Tensor, **dims: int) -> Any:
@@ -54,12 +58,15 @@ class TorchOp:
 
         Where torch would do no more than hand the call on, the kernel is called at once: torch takes some 15 us for it.
         """
+        if torch.compiler.is_compiling():
+            return self._op(*inputs, **dims)
+        if (direct := self._kernel.direct) is not None and (found := direct(*inputs, **dims)) is not NotImplemented:
+            return found
         if len(inputs) != len(self._kernel.inputs):
             names = ", ".join(self._kernel.inputs)
             raise CallError(f"the kernel takes {len(self._kernel.inputs)} tensors ({names}), not {len(inputs)}")
         if (
-            torch.compiler.is_compiling()
-            or not is_direct()
+            not is_direct()
             or not PLAIN.issuperset(map(type, inputs))
             or (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs))
         ):
