@@ -171,6 +171,12 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         found = self.of(x)
         return torch.zeros(x.shape, dtype=torch.float64, device=x.device) if found is None else found
 
+    def lost(self, x: Any) -> Tensor | None:
+        """Where a tensor may be infinite, so that even its product with 0 is any number; None: nowhere."""
+        own = self.of(x)
+        found = None if own is None else own * self.granted > self.most_sum
+        return found if found is not None and found.any() else None
+
     def keep(self, x: Tensor, error: Tensor | None) -> None:
         """Let a tensor have these errors."""
         storage = x.untyped_storage()
@@ -330,6 +336,8 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
             off = torch.where(there.isnan(), y.abs(), (there - y).abs())  # nan: beyond the end of a root's domain
             off = torch.where(there == y, 0.0, off) / self.granted
             error = torch.maximum(error, torch.nan_to_num(off, nan=0.0, posinf=LARGEST))
+        for lost in (self.lost(x) for x in args if name in ("mul", "addcmul")):
+            error = error if lost is None else torch.where(lost, LARGEST, error)
         if name in POLES and (name != "pow" or (not isinstance(args[1], Tensor) and args[1] < 0)):
             under, own = args[POLES[name]], self.of(args[POLES[name]])
             if own is not None:
@@ -392,6 +400,10 @@ def _bilinear(run: RunningErrors, func: Callable[..., Tensor], a: Tensor, b: Ten
             total = total + func(left, right, *rest)
     if (left := run.of(a)) is not None and (right := run.of(b)) is not None:
         total = total + run.granted * func(left, right, *rest)
+    for lost, swap in ((run.lost(a), False), (run.lost(b), True)):
+        if lost is not None:
+            pair = (torch.ones_like(a), lost.to(b.dtype)) if swap else (lost.to(a.dtype), torch.ones_like(b))
+            total = torch.where(func(*pair, *rest) > 0, LARGEST, total)
     return total
 
 

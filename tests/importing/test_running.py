@@ -155,6 +155,15 @@ def test_results_are_any_number_where_sums_on_the_way_leave_the_range_of_fp32(re
     assert bool((16 * ACCUMULATED * large >= reference(x * 1e25)[1].abs()).all())
 
 
+@pytest.mark.parametrize("product", [torch.mul, lambda x, y: x @ y, lambda x, y: torch.addcmul(y, y, x)])
+def test_zero_times_what_leaves_the_range_of_fp32_is_any_number(product: Any) -> None:
+    """0 in fp64, 0 * inf in fp32."""
+    lost = torch.tensor([[100.0, 0.0], [0.0, 0.0]], dtype=torch.float64)
+    zeros = torch.zeros(2, 2, dtype=torch.float64)
+    for found in (granted(lambda x: product(x.exp(), zeros), lost), granted(lambda x: product(zeros, x.exp()), lost)):
+        assert found[0, 0] > 1e200 and found[1, 1] < 1
+
+
 def test_an_operator_whose_errors_are_not_known_is_named() -> None:
     with pytest.raises(OperatorError, match=r"linalg_inv.*measured"):
         running(torch.linalg.inv)(torch.eye(3, dtype=torch.float64))
