@@ -36,6 +36,8 @@ from operators.shared.errors import DIVISION_ULPS, EXP_ULPS, LOG_ULPS, NORMAL_MI
 
 FEW_TERMS = 16
 """Sums of so many terms or fewer are off by all their roundings; of more, by the root of their number."""
+ALIKE = 1 / 3
+"""Share of the roundoffs of equal terms that a bound needs: half of them are added to less than half of the sum."""
 LARGEST = 1e300
 """Largest magnitude: the result may be any number."""
 SAMPLES = 12
@@ -361,6 +363,16 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.longest = max(self.longest, terms)
         return _growth(terms)
 
+    def leaning(self, x: Tensor, along: Sequence[int]) -> Any:
+        """Roundoffs of the sums of x along some axes, which are kept: the roundings of equal terms all go one way, and
+        a clamp makes many of the largest or of the smallest."""
+        terms = self.sums(_length(x, along))
+        if _length(x, along) <= FEW_TERMS:
+            return terms
+        ends = x.amax(along, True), x.amin(along, True)
+        alike = ((x == end).sum(along, True, dtype=torch.float64) * (end != 0) for end in ends)
+        return (ALIKE * torch.maximum(*alike)).clamp(min=terms)
+
 
 class MovedResults(RunningErrors):  # type: ignore[no-untyped-call]
     """Executes operators and moves each number of a result by the operator's own error, up or down by chance."""
@@ -446,7 +458,7 @@ def _length(x: Tensor, along: Sequence[int]) -> int:
 def _sum(run: RunningErrors, func: Any, y: Tensor, x: Tensor, dims: Any = None, keep: bool = False, **_: Any) -> Tensor:
     along = _axes(x, dims)
     count = _length(x, along)
-    size = run.sums(count) * x.double().abs() + run.sized(x)
+    size = run.leaning(x, along) * x.double().abs() + run.sized(x)
     total = size.sum(along, keep) if x.dim() else size
     return total / count + (1 + run.stored) * y.abs() if "mean" in func._schema.name else total
 
@@ -524,7 +536,7 @@ class _Moments:
 
     def __init__(self, run: RunningErrors, x: Tensor, along: list[int]) -> None:
         self.run, x64, self.count = run, x.double(), _length(x, along)
-        grown, own = run.sums(self.count), run.sized(x)
+        grown, own = run.leaning(x, along), run.sized(x)
         self.mean = x64.mean(along, True)
         self.mean_error = own.mean(along, True) + grown * x64.abs().mean(along, True)
         self.deviation = x64 - self.mean
@@ -634,7 +646,7 @@ def _softmax(run: RunningErrors, func: Any, y: Tensor, x: Tensor, dim: int, *_: 
     reach = torch.where(x64.isfinite(), x64 + own, -math.inf).amax(dim, True)
     # The difference of infinities is no number, of which sums of both signs may be one already.
     lost = (reach > run.most) | (largest.isfinite() & (largest < -run.most))
-    of_exp, terms = EXP_ULPS + below, run.sums(x.shape[dim] if x.dim() else 1)
+    of_exp, terms = EXP_ULPS + below, run.leaning(p, _axes(x, dim))
     of_exp_sum = (p * of_exp).sum(dim, True)
     if "log" in func._schema.name:
         of_sum = (torch.logsumexp(shifted + own, dim, True) - torch.logsumexp(shifted, dim, True)) / run.granted

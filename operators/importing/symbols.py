@@ -10,10 +10,13 @@ from typing import Any
 
 import sympy
 import torch
+from torch.utils._sympy.functions import FloorDiv
 
 from operators.expression import FUNCTIONS
 from operators.importing.graph import CALC
 
+MOST_BELOW = 2**20
+"""Largest denominator of a factor such as 0.75; 0.1 as a computer has it is no quotient of small numbers."""
 POWERS = {sympy.Rational(1, 2): "sqrt"}
 
 
@@ -29,6 +32,26 @@ def value_of(number: Any) -> Any:
 def plain(number: Any) -> Any:
     """A symbolic number's value at the sizes of the source."""
     return number.node.hint if isinstance(number, torch.SymInt | torch.SymFloat | torch.SymBool) else number
+
+
+def whole(number: Any) -> Any:
+    """What `int(number)` is; of a symbolic quotient that no symbol divides, such as `x.shape[0] / 4`, a symbol too."""
+    if isinstance(number, torch.SymInt) or not isinstance(number, torch.SymFloat):
+        return number if isinstance(number, torch.SymInt) else int(number)
+    above, below = _exact(number.node.expr).as_numer_denom()
+    if not below.is_Integer or below > MOST_BELOW or not above.is_integer:
+        return int(number)
+    return number.node.shape_env.create_symintnode(FloorDiv(above, below), hint=int(number.node.hint))
+
+
+def _exact(expr: Any) -> Any:
+    """An expression of floating numbers as one of rational ones."""
+    if not expr.args:
+        return sympy.Rational(float(expr)) if expr.is_Float else expr
+    args, kind = [_exact(arg) for arg in expr.args], type(expr).__name__
+    if kind == "ToFloat":
+        return args[0]
+    return args[0] / args[1] if kind in ("FloatTrueDiv", "IntTrueDiv") else expr.func(*args)
 
 
 def integer_text(expr: Any, names: Mapping[Any, str]) -> str:

@@ -24,11 +24,13 @@ import torch
 from torch import nn
 from torch._decomp import core_aten_decompositions
 from torch._guards import Source
+from torch._subclasses.fake_impls import register_op_impl
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensor,
     FakeTensorMode,
+    unset_fake_temporarily,
 )
 from torch.func import functional_call, functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -37,6 +39,8 @@ from torch.nn.functional import linear
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from operators.definition.forms import tensors_bytes
+from operators.expression import MAX_CHARACTERS
 from operators.importing.draws import Draws, observed
 from operators.importing.graph import Graph, checked, evaluate
 from operators.importing.problems import Problem, problem_of
@@ -160,6 +164,7 @@ def prepare_torch() -> None:
 
     math.sqrt = either_root
     nn.functional.linear = linear_of_rows
+    register_op_impl(torch.ops.aten.constant_pad_nd.default)(padded)
     FakeTensor.__deepcopy__ = copied  # type: ignore[method-assign]
     torch.SymInt.__deepcopy__ = lambda self, _: self  # type: ignore[attr-defined]
     torch.Tensor.cuda = lambda self, *_, **__: self  # type: ignore[method-assign]
@@ -173,6 +178,15 @@ def linear_of_rows(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor
         return linear(input, weight, bias)
     rows = linear(input.reshape(math.prod(input.shape[:-1]), input.shape[-1]), weight, bias)
     return rows.reshape(*input.shape[:-1], weight.shape[0])
+
+
+def padded(mode: Any, func: Any, x: torch.Tensor, pad: Sequence[Any], value: float = 0) -> torch.Tensor:
+    """The shape of a padded tensor; torch's own makes constants of the sizes of all its axes."""
+    sizes = list(x.shape)
+    for axis in range(len(pad) // 2):
+        sizes[-1 - axis] = sizes[-1 - axis] + pad[2 * axis] + pad[2 * axis + 1]
+    with mode:
+        return x.new_empty(sizes)
 
 
 def copied(tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
@@ -213,8 +227,13 @@ class Seedless(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call the function without its generator."""
         kwargs = {name: each for name, each in (kwargs or {}).items() if name != "generator"}
+        if kwargs.get("inplace"):  # torch takes those apart by numbers that no symbol can shape
+            return args[0].copy_(func(*args, **{**kwargs, "inplace": False}))
         counts = func in (torch.bincount, torch.Tensor.bincount)
         found = counted(*args, **kwargs) if counts else func(*args, **kwargs)
+        if func is torch.linspace and isinstance(found, FakeTensor) and not found._has_symbolic_sizes_strides:
+            with unset_fake_temporarily():  # rates of layers are read from it
+                found.constant = func(*args, **kwargs)
         # A tracer reads attributes of tensors, many for each that it meets: only what makes tensors counts.
         self.left -= isinstance(found, torch.Tensor)
         if self.left < 0:
@@ -785,6 +804,7 @@ def look(problem: Problem) -> dict[str, Any]:
         "inputs": described,
         "returned": made.returned,
         "flops": written(made, made.flops, trials),
+        "bytes": made.bytes() if len(tensors_bytes(described)) > MAX_CHARACTERS else "",
         "terms": next(iter(written(made, made.terms, trials)), "1"),
         "dtype": made.dtype,
         "workloads": [made.workload(symbolic, sizes) if trials.follows(sizes) else {} for sizes in problem.workloads],

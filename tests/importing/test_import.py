@@ -254,6 +254,92 @@ def test_sizes_are_found_where_a_flattened_image_leaves_few(tmp_path: Path) -> N
     assert 1 in [shape.dims["batch"] for shape in operator.hidden]  # the choice of a faster algorithm is no condition
 
 
+WINDOWS = """
+import torch
+from torch import nn
+from torch.nn import functional
+
+
+class Model(nn.Module):
+    def __init__(self, channels, depth):
+        super().__init__()
+        rates = [rate.item() for rate in torch.linspace(0, 0.1, depth)]
+        width = int(channels * 2.0)
+        made = [nn.Conv2d(channels if n == 0 else width, width, 1) for n, rate in enumerate(rates) if rate < 1]
+        self.layers = nn.Sequential(*(each for layer in made for each in (layer, nn.ReLU6(inplace=True))))
+
+    def forward(self, x):
+        x = self.layers(functional.pad(x, [0, 1, 1, 0])).flatten(2).transpose(1, 2)
+        windows = x.reshape(-1, x.shape[1] // 4, x.shape[2])
+        count = int(windows.shape[0] / 4)
+        x = windows.view(count, 4, -1, x.shape[2]).flatten(1, 2)
+        return nn.functional.adaptive_avg_pool1d(x.transpose(1, 2), 1).flatten(1)
+
+
+batch, channels, side = 8, 16, 31
+
+
+def get_inputs():
+    return [torch.rand(batch, channels, side, side)]
+
+
+def get_init_inputs():
+    return [channels, 3]
+"""
+
+
+@pytest.mark.slow
+def test_rates_pads_and_counts_of_windows_leave_sizes_free(tmp_path: Path) -> None:
+    """Each of linspace, pad, int, an activation in place and an average over a transposed image once fixed them all."""
+    (tmp_path / "1_Windows.py").write_text(WINDOWS)
+    folder, _ = import_problem(str(tmp_path / "1_Windows.py"), out=tmp_path / "windows")
+    operator = load(str(folder))
+    assert operator.dims == ("batch", "channels") and len(operator.hidden) > 5
+
+
+DENSE = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self, layers, features, growth):
+        super().__init__()
+        widths = [features + n * growth for n in range(layers)]
+        made = [nn.Sequential(nn.BatchNorm2d(w), nn.Conv2d(w, growth, 3, padding=1)) for w in widths]
+        self.layers = nn.ModuleList(made)
+
+    def forward(self, x):
+        every = [x]
+        for layer in self.layers:
+            every.append(layer(x))
+            x = torch.cat(every, 1)
+        return x
+
+
+batch, features, growth, side = 4, 16, 8, 16
+
+
+def get_inputs():
+    return [torch.rand(batch, features, side, side)]
+
+
+def get_init_inputs():
+    return [8, features, growth]
+"""
+
+
+@pytest.mark.slow
+def test_a_dense_block_is_an_operator_whose_bytes_are_told_and_whose_joins_are_two_launches(tmp_path: Path) -> None:
+    (tmp_path / "1_Dense.py").write_text(DENSE)
+    folder, _ = import_problem(str(tmp_path / "1_Dense.py"), out=tmp_path / "dense")
+    operator, dims = load(str(folder)), {"batch": 2, "features": 3, "growth": 1, "side": 5}
+    env = operator.cost_environment(dims, "fp32")
+    numbers = sum(4 * width + 9 * width + 1 for width in range(3, 11)) + 2 * 25 * (3 + 11)
+    assert operator.min_bytes.evaluate(env) == 4 * numbers
+    assert (folder / "naive.cpp").read_text().count('_cat"') == 2 * 8
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "reason"),

@@ -6,6 +6,7 @@ import copy
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -65,8 +66,18 @@ def test_torch_stays_within_the_bound_in_both_types(name: str) -> None:
 
 
 def test_a_sum_has_the_magnitude_of_its_terms() -> None:
-    x = torch.tensor([3.0, -4.0, 5.0] * 100, dtype=torch.float64)
-    assert running(torch.sum)(x).item() == pytest.approx(1200)
+    x = torch.linspace(-4.0, 5.0, 300, dtype=torch.float64)
+    assert running(torch.sum)(x).item() == pytest.approx(float(x.abs().sum()))
+
+
+@pytest.mark.parametrize("reference", [torch.sum, lambda x: x.mean(), lambda x: 1 / torch.softmax(x.log(), 0)[0]])
+def test_equal_terms_as_a_clamp_makes_them_round_one_way(reference: Any) -> None:
+    x = torch.full((8000,), 0.3679, dtype=torch.float32)
+    x[::4] = torch.rand(2000) * 0.3 + 0.05
+    added = np.add.accumulate(x.numpy(), dtype=np.float32)[-1]  # one after the other
+    off = abs(float(added) / float(x.double().sum()) - 1)
+    y, allowed = reference(x.double()), granted(reference, x.double())
+    assert off > 100 * ACCUMULATED and off * float(y) <= float(allowed) < 8000 * 3 * ACCUMULATED * float(y)
 
 
 def test_a_product_has_the_magnitude_of_its_products() -> None:
