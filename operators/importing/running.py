@@ -369,8 +369,8 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         terms = self.sums(_length(x, along))
         if _length(x, along) <= FEW_TERMS:
             return terms
-        ends = x.amax(along, True), x.amin(along, True)
-        alike = ((x == end).sum(along, True, dtype=torch.float64) * (end != 0) for end in ends)
+        ends = x.amax(list(along), True), x.amin(list(along), True)
+        alike = [(x == end).double().sum(list(along), True) * (end != 0) for end in ends]
         return (ALIKE * torch.maximum(*alike)).clamp(min=terms)
 
 
@@ -459,7 +459,7 @@ def _sum(run: RunningErrors, func: Any, y: Tensor, x: Tensor, dims: Any = None, 
     along = _axes(x, dims)
     count = _length(x, along)
     size = run.leaning(x, along) * x.double().abs() + run.sized(x)
-    total = size.sum(along, keep) if x.dim() else size
+    total: Tensor = size.sum(along, keep) if x.dim() else size
     return total / count + (1 + run.stored) * y.abs() if "mean" in func._schema.name else total
 
 

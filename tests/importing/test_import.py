@@ -140,6 +140,28 @@ def test_inputs_that_all_give_one_result_are_spread_and_a_task_of_one_result_is_
 
 
 @pytest.mark.slow
+def test_inputs_whose_results_leave_the_range_of_fp32_are_drawn_smaller_or_the_task_is_refused(tmp_path: Path) -> None:
+    def problem(name: str, body: str) -> str:
+        place = tmp_path / name
+        place.write_text(
+            "import torch\n\n\nclass Model(torch.nn.Module):\n    def forward(self, x, w):\n"
+            f"        return {body}\n\n\n"
+            "batch, width = 64, 128\n\n\ndef get_inputs():\n"
+            "    return [torch.rand(batch, width), torch.randn(width, width)]\n\n\ndef get_init_inputs():\n"
+            "    return []\n"
+        )
+        return str(place)
+
+    decay = "torch.exp((x * 8).cumsum(1)) / torch.exp((x * 8).cumsum(1)) * (x @ w)"  # inf / inf from some width on
+    folder, lines = import_problem(problem("1_Decay.py", decay), out=tmp_path / "decay")
+    assert any("8 times smaller" in line for line in lines)
+    (x, _) = load(str(folder)).inputs
+    assert x.distribution and x.distribution.b == pytest.approx(1 / 8)
+    with pytest.raises(UserError, match="512 times smaller, most of its results leave the range"):
+        import_problem(problem("2_Never.py", "(x @ w * 1e30) * (x @ w * 1e30) * 1e-50"), out=tmp_path / "never")
+
+
+@pytest.mark.slow
 def test_layers_that_a_module_copies_have_dims(tmp_path: Path) -> None:
     problem = tmp_path / "1_Copies.py"
     problem.write_text(
