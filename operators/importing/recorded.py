@@ -28,6 +28,8 @@ NAMES = {
 }  # fmt: skip
 SAME = {"clone", "alias", "detach", "lift_fresh_copy", "lift_fresh", "contiguous"}
 """Operators that hand on what they get."""
+VIEWED = {"squeeze_", "unsqueeze_", "transpose_", "t_"}
+"""Operators that look at their argument in another way, as a product with a vector does with its result."""
 LONGEST = 40
 """Characters of a size's expression that is written where it is used; a longer one gets a name."""
 MOST_CONSTANT = 4096
@@ -213,7 +215,7 @@ class Recorded:
         tensors = [each for each in (value if isinstance(value, tuple | list) else [value]) if each is not None]
         made = {
             "name": self._named(node.name),
-            "op": str(node.target),
+            "op": str(node.target).replace("_.", ".") if name in VIEWED else str(node.target),
             "args": [self._argument(each) for each in node.args],
             "kwargs": {k: self._argument(v) for k, v in node.kwargs.items() if k not in DROPPED and v is not None},
             "outputs": [{"shape": self._shape(each), "dtype": self._dtype(each.dtype)} for each in tensors],

@@ -99,6 +99,10 @@ class Hopeless(Failed):
     """No other sizes would help."""
 
 
+class Unrolled(Hopeless):
+    """A foreign source calls a function of torch for each of many elements."""
+
+
 class TooLong(Failed):
     """A foreign source computes for longer than it may."""
 
@@ -243,7 +247,7 @@ class Seedless(TorchFunctionMode):
         # A tracer reads attributes of tensors, many for each that it meets: only what makes tensors counts.
         self.left -= isinstance(found, torch.Tensor)
         if self.left < 0:
-            raise Hopeless(
+            raise Unrolled(
                 f"it calls more than {self.most_calls:,} functions of torch, as loops of Python over elements do: a "
                 "graph needs functions of whole tensors"
             )
@@ -800,7 +804,13 @@ def _at(dims: Mapping[str, int]) -> str:
 
 def look(problem: Problem) -> dict[str, Any]:
     """The description of a problem. Raises Failed."""
-    symbolic = attempts(problem)
+    try:
+        symbolic = attempts(problem)
+    except Unrolled:
+        if not problem.chosen:
+            raise
+        problem = problem.smallest()
+        symbolic = attempts(problem)
     try:
         made = recorded(symbolic, problem)
     except ValueError as error:

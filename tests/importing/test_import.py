@@ -107,6 +107,23 @@ def test_a_definition_keeps_its_constants_and_its_workloads(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
+def test_a_loop_over_an_axis_that_no_workload_tells_is_run_once(tmp_path: Path) -> None:
+    definition = {
+        "name": "heads", "op_type": "gemm", "axes": {"batch": {"type": "var"}, "heads": {"type": "const", "value": 40},
+                                                     "width": {"type": "const", "value": 16}},
+        "inputs": {"x": {"shape": ["batch", "heads", "width"], "dtype": "float32"},
+                   "w": {"shape": ["heads", "width", "width"], "dtype": "float32"}},
+        "outputs": {"y": {"shape": ["batch", "heads", "width"], "dtype": "float32"}},
+        "reference": "import torch\n\n\ndef run(x, w):\n    y = torch.zeros_like(x)\n    for b in range(x.shape[0]):\n"
+        "        for h in range(40):\n            y[b, h] = x[b, h] @ w[h]\n    return y\n",
+    }  # fmt: skip
+    (tmp_path / "heads.json").write_text(json.dumps(definition))
+    folder, lines = import_problem(str(tmp_path / "heads.json"), out=tmp_path / "heads")
+    assert any("loop over it" in line and "batch" in line for line in lines)
+    assert [axis.text for axis in load(str(folder)).tensors[0].shape] == ["1", "heads", "width"]
+
+
+@pytest.mark.slow
 def test_constants_that_nothing_insists_on_vary_in_hidden_shapes(tmp_path: Path) -> None:
     folder, _ = import_problem(str(DATA / "product.json"), out=tmp_path / "product")
     operator = load(str(folder))
