@@ -353,7 +353,7 @@ class Writer:
         """Type and shape by name."""
         self.missing: list[str] = []
         self.joined: dict[int, list[tuple[tuple[Array, ...], Array]]] = {}
-        """What was joined along an axis, and the result."""
+        """Arrays that were joined, and the result, by axis."""
         self.arrays: dict[tuple[str, int], Array] = {}
         self.direct: dict[tuple[str, int], str] = {}
         for out in graph.outputs:

@@ -35,9 +35,11 @@ def plain(number: Any) -> Any:
 
 
 def whole(number: Any) -> Any:
-    """What `int(number)` is; of a symbolic quotient that no symbol divides, such as `x.shape[0] / 4`, a symbol too."""
-    if isinstance(number, torch.SymInt) or not isinstance(number, torch.SymFloat):
-        return number if isinstance(number, torch.SymInt) else int(number)
+    """The whole part of a number, which `int` has no symbol for; that of a symbol over a number is a symbol too."""
+    if isinstance(number, torch.SymInt):
+        return number
+    if not isinstance(number, torch.SymFloat):
+        return int(number)
     above, below = _exact(number.node.expr).as_numer_denom()
     if not below.is_Integer or below > MOST_BELOW or not above.is_integer:
         return int(number)

@@ -10,7 +10,6 @@ import inspect
 import json
 import math
 import random
-import re
 import signal
 import sys
 import warnings
@@ -41,7 +40,7 @@ from torch.utils import _pytree as pytree
 
 from operators.definition.forms import tensors_bytes
 from operators.expression import MAX_CHARACTERS
-from operators.importing.draws import Draws, observed
+from operators.importing.draws import Draws, drawn_otherwise, observed, shrunk, varied
 from operators.importing.graph import Graph, checked, evaluate
 from operators.importing.problems import Problem, problem_of
 from operators.importing.recorded import Recorded, recorded
@@ -60,8 +59,6 @@ MOST_HEAVY = 400e6
 """The same of one that cannot be tried with fewer."""
 MOST_WORK = 100_000_000
 """Operations at a hidden shape: plain loops take tenths of a second for them."""
-LARGE = 2.0**45
-"""Factor by which inputs of a verdict are larger than those of the source at most."""
 Change = Callable[[torch.Tensor], torch.Tensor]
 MOST_DEGENERATE = 4
 """The smallest hidden shapes at which zeros and large numbers are tried: there they make up whole rows."""
@@ -775,12 +772,6 @@ class Trials:
         return float(sum(int(at(count, values, known)) for count in self.made.flops))
 
 
-def varied(values: torch.Tensor) -> torch.Tensor:
-    """The values, drawn as operator.toml draws them where the source has one number everywhere."""
-    constant = values.numel() > 1 and values.min() == values.max()
-    return values + torch.rand_like(values) - 0.5 if constant else values
-
-
 def close(mine: torch.Tensor, theirs: torch.Tensor) -> bool:
     """Whether our fp64 result is what the source computes, but for rounding."""
     if not theirs.is_floating_point():
@@ -877,38 +868,6 @@ def look(problem: Problem) -> dict[str, Any]:
         "notes": [*made.notes, *problem.notes],
         "differences": trials.differences[:3],
     }
-
-
-def shrunk(entry: Mapping[str, Any], scale: float) -> dict[str, Any]:
-    """The distribution of a tensor whose numbers are so much smaller."""
-    law = re.fullmatch(r"(uniform|normal)\((.+), (.+)\)", entry.get("distribution", ""))
-    return {"distribution": f"{law[1]}({scale * float(law[2]):.6g}, {scale * float(law[3]):.6g})"} if law else {}
-
-
-def drawn_otherwise(
-    made: Recorded, trials: Trials, inputs: list[dict[str, Any]], shapes: Sequence[Mapping[str, int]]
-) -> None:
-    """Keep zeros and large numbers from the inputs with which results are not finite where they are drawn.
-
-    Where an axis is short, whole rows of what a verdict draws may be zero.
-    """
-    zeros, large = trials.fragile(
-        shapes, [lambda x: x * (torch.rand(x.shape) < 0.8), lambda x: x * (torch.rand(x.shape) < 0.1)],
-        [lambda x: x * LARGE],
-    )  # fmt: skip
-    for each in inputs:
-        if each["name"] in large:
-            each["bounded"] = True
-            if normal := re.fullmatch(r"normal\((.+), (.+)\)", each.get("distribution", "")):
-                mean, deviation = map(float, normal.groups())
-                each["distribution"] = f"uniform({mean - 2 * deviation:.6g}, {mean + 2 * deviation:.6g})"
-            made.notes.append(f"`{each['name']}` keeps to its range, beyond which results are not finite")
-        if each["name"] in zeros:
-            each["specials"] = []
-            made.notes.append(f"`{each['name']}` holds no zeros, with which results are not finite")
-            above = re.fullmatch(r"uniform\(0, (.+)\)", each.get("distribution", ""))
-            if above:
-                each["distribution"] = f"uniform({float(above[1]) / 64:.6g}, {above[1]})"
 
 
 def written(made: Recorded, counts: list[Any], trials: Trials) -> list[str]:
