@@ -182,6 +182,8 @@ def _toml(source: Source, found: Mapping[str, Any], name: str, dims: Mapping[str
     for shape in found["hidden"][: None if found["dims"] else 1]:
         yield f"\n[[hidden]]\nsource = {text(shape['source'])}\ndims = {table(shape['dims'] or dims)}"
     yield f"\n[cost]\nflops = {text(_cost(found['flops']))}"
+    if found["bytes"]:
+        yield f"min_bytes = {text(found['bytes'])}"
     bound = "measured" if found["bound"] == "measured" else "rounding"
     exact = all(not _is_float(t["dtype"]) for t in found["inputs"] if t["role"] == "out")
     yield f"\n[tolerance]\nbound = {text('exact' if exact else bound)}\nterms = {text(found['terms'])}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,8 +27,10 @@ CPP_TYPES = {
 }  # fmt: skip
 LEAST_PASSED = 16
 """Larger numbers are passed, for one function to serve layers of all widths."""
+LONGEST_PLACE = 60
+"""Characters of a place that is written where it is used: that of a view of views grows with each of them."""
 _LOCAL = re.compile(
-    r"[abcdiknpqrvw]\d*|at\d*|from\d*|to\d*|best|count|extent\d+|largest|mean|part|place|rank|root|squares|sum"
+    r"[abcdiknpqrvw]\d*|at\d*|from\d*|to\d*|best|count|extent\d+|largest|mean|part|place\d*|rank|root|squares|sum"
 )
 """Names that loop nests use for themselves."""
 
@@ -91,6 +94,14 @@ def product(texts: Sequence[str]) -> str:
     return " * ".join(text if re.fullmatch(r"\w+", text) else f"({text})" for text in kept) or "1"
 
 
+def total(texts: Sequence[str]) -> str:
+    """The sum of sizes, as an expression."""
+    counts = Counter(text for text in texts if not text.isdigit())
+    named = [product([str(count), text]) for text, count in counts.items()]
+    number = sum(int(text) for text in texts if text.isdigit())
+    return " + ".join([*named, *([str(number)] if number or not named else [])])
+
+
 @dataclass
 class Kernel:
     """One launch under construction."""
@@ -111,7 +122,9 @@ class Kernel:
     """Size by name of the loops inside the outermost ones."""
     total: str = ""
     """The number of threads on cuda, an expression."""
-    _depth: int = 1
+    places: list[dict[str, str]] = field(default_factory=lambda: [{}])
+    """Variable by place, for each of the braces that are open."""
+    place_count: int = 0
 
     # --- names ---
 
@@ -177,6 +190,19 @@ class Kernel:
             text = f"{before} * {self.size(size)} + {own}" if text and text != "0" else own
         return text or "0"
 
+    def placed(self, index: Sequence[str]) -> list[str]:
+        """The places in the axes of what a view looks at; a long one gets a variable, but if it is read from memory,
+        which may be behind a condition."""
+        return [self._place(text) if len(text) > LONGEST_PLACE and "[" not in text else text for text in index]
+
+    def _place(self, text: str) -> str:
+        known = next((names[text] for names in self.places if text in names), None)
+        if known is None:
+            self.place_count += 1
+            known = self.places[-1][text] = f"place{self.place_count}"
+            self.line(f"long long {known} = {text};")
+        return known
+
     def get(self, array: Array, index: Sequence[str], to: str = "") -> str:
         """An element as C++; `to`: the dtype whose kind it takes."""
         text = array.read(self, index)
@@ -200,15 +226,15 @@ class Kernel:
 
     def line(self, text: str) -> None:
         """One statement."""
-        self.lines.append("    " * self._depth + text)
+        self.lines.append("    " * len(self.places) + text)
 
     @contextmanager
     def braces(self, head: str) -> Iterator[None]:
         """A statement with a body."""
         self.line(f"{head} {{")
-        self._depth += 1
+        self.places.append({})
         yield
-        self._depth -= 1
+        self.places.pop()
         self.line("}")
 
     @contextmanager
@@ -326,6 +352,8 @@ class Writer:
         self.scratch: dict[str, tuple[str, tuple[str, ...]]] = {}
         """Type and shape by name."""
         self.missing: list[str] = []
+        self.joined: dict[int, list[tuple[tuple[Array, ...], Array]]] = {}
+        """Arrays that were joined, and the result, by axis."""
         self.arrays: dict[tuple[str, int], Array] = {}
         self.direct: dict[tuple[str, int], str] = {}
         for out in graph.outputs:

@@ -12,10 +12,14 @@ from collections.abc import Callable, Mapping
 from types import CodeType
 from typing import Any
 
+from operators.importing.symbols import whole
+
 FACTORIES = {"rand", "randn", "randint", "empty", "ones", "zeros", "full", "normal", "uniform", "arange", "linspace"}
 LEAST_ATTRIBUTE = 8
 """A smaller integer that no input's shape comes from is an attribute, such as a stride, and stays as it is."""
 KNOB = "_size_of_a_problem"
+WHOLE = "_whole_number_of_a_problem"
+"""The name of what is called in the place of `int`, which no symbol outlives."""
 
 
 class Knobs(ast.NodeTransformer):
@@ -40,7 +44,7 @@ class Knobs(ast.NodeTransformer):
         for statement in node.body:
             if isinstance(statement, ast.FunctionDef) and statement.name in self.makers:
                 _Factories(self).visit(statement)
-        return ast.fix_missing_locations(self._plain_devices(node))
+        return ast.fix_missing_locations(self._plain(node))
 
     def knob(self, name: str, value: int) -> ast.Call:
         """The call that stands for a size."""
@@ -72,15 +76,14 @@ class Knobs(ast.NodeTransformer):
                     values.elts[index] = self.knob(name.id, value)
 
     @staticmethod
-    def _plain_devices(node: ast.Module) -> ast.Module:
-        """There is no GPU where a source is looked at."""
+    def _plain(node: ast.Module) -> ast.Module:
+        """There is no GPU where a source is looked at, and numbers may be symbols."""
         for each in ast.walk(node):
-            if (
-                isinstance(each, ast.Constant)
-                and isinstance(each.value, str)
-                and re.fullmatch(r"cuda(:\d)?", each.value)
-            ):
-                each.value = "cpu"
+            match each:
+                case ast.Constant(value=str(text)) if re.fullmatch(r"cuda(:\d)?", text):
+                    each.value = "cpu"
+                case ast.Call(func=ast.Name(id="int") as function, args=[_], keywords=[]):
+                    function.id = WHOLE
         return node
 
 
@@ -161,6 +164,6 @@ def compiled(text: str, name: str, makers: tuple[str, ...]) -> tuple[CodeType, d
 
 def executed(code: CodeType, knob: Callable[[str], Any], more: Mapping[str, Any]) -> dict[str, Any]:
     """The names that a module defines."""
-    names: dict[str, Any] = {"__name__": "problem", KNOB: knob, **more}
+    names: dict[str, Any] = {"__name__": "problem", KNOB: knob, WHOLE: whole, **more}
     exec(code, names)
     return names

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from operators.importing.graph import Node
-from operators.importing.kernels import Array, Kernel, Writer, as_text, axes, cast, stored
+from operators.importing.kernels import Array, Kernel, Writer, as_text, axes, cast, stored, total
 
 Index = list[str]
 
 
 def _view(x: Array, shape: Sequence[str], place: Callable[[Kernel, Index], Index]) -> Array:
     """The array whose element at an index is x's at `place`."""
-    return Array(tuple(shape), x.dtype, lambda kernel, index: x.read(kernel, place(kernel, list(index))))
+    return Array(tuple(shape), x.dtype, lambda kernel, index: x.read(kernel, kernel.placed(place(kernel, list(index)))))
 
 
 def _in_order(writer: Writer, node: Node, x: Array, index: int = 0) -> Array:
@@ -115,12 +115,9 @@ def selected(writer: Writer, node: Node, x: Array, dim: int, at: Any) -> Array:
 def split(writer: Writer, node: Node, x: Array, sizes: Any, dim: int = 0) -> tuple[Array, ...]:
     """The parts of an axis."""
     dim %= len(x.shape)
-    made, begin = [], "0"
-    for n in range(len(node.outputs)):
-        made.append(_shifted(x, writer.shape(node, n), dim, {"expr": begin}))
-        own = as_text(sizes[n] if isinstance(sizes, list) else sizes)
-        begin = str(int(begin) + int(own)) if begin.isdigit() and own.isdigit() else f"{begin} + ({own})"
-    return tuple(made)
+    every = [as_text(sizes[n] if isinstance(sizes, list) else sizes) for n in range(len(node.outputs))]
+    begins = [{"expr": total(every[:n])} for n in range(len(every))]
+    return tuple(_shifted(x, writer.shape(node, n), dim, begin) for n, begin in enumerate(begins))
 
 
 def unbound(writer: Writer, node: Node, x: Array, dim: int = 0) -> tuple[Array, ...]:
@@ -281,16 +278,22 @@ def _held(writer: Writer, node: Node, array: Array) -> Array:
 
 
 def joined(writer: Writer, node: Node, parts: list[Array], dim: int = 0) -> Array:
-    """Tensors one after the other along an axis, one launch each."""
+    """Tensors one after the other along an axis, one launch each; those that were joined so before are one."""
     out = writer.result(node)
     parts = [part for part in parts if part.shape != ("0",)]
     dim %= len(out.shape)
-    begin = "0"
-    for part in parts:
+    every, known = tuple(parts), writer.joined.setdefault(dim, [])
+    before = [each for each in known if each[0] == every[: len(each[0])]]
+    if before:  # as a dense block does with all of its layers' results
+        those, held = max(before, key=lambda each: len(each[0]))
+        parts = [held, *parts[len(those) :]]
+    for number, part in enumerate(parts):
+        begin = total([other.shape[dim] for other in parts[:number]])
         with writer.kernel(node) as kernel, kernel.parallel(part.shape) as index:
             at = index[dim] if begin == "0" else f"({kernel.size(begin)} + {index[dim]})"
             kernel.put(out, [*index[:dim], at, *index[dim + 1 :]], kernel.get(part, index, out.dtype))
-        begin = f"{begin} + ({part.shape[dim]})" if begin != "0" else part.shape[dim]
+    if every:
+        known.append((every, out))
     return out
 
 

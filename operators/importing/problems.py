@@ -6,7 +6,7 @@ import inspect
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,15 @@ class Problem:
     notes: list[str] = field(default_factory=list)
     is_pure: bool = False
     """Whether it must leave its arguments as they are."""
+    chosen: set[str] = field(default_factory=set)
+    """Knobs whose sizes the source does not tell."""
+
+    def smallest(self) -> Problem:
+        """The same with ones for the sizes that the source does not tell, as it has a loop of Python over them."""
+        ones = dict.fromkeys(sorted(self.chosen), 1)
+        note = f"1, as the source has a loop over it, and no workload names a size: {', '.join(ones)}"
+        workloads = [{**each, **ones} for each in self.workloads]
+        return replace(self, sizes=self.sizes | ones, workloads=workloads, notes=[*self.notes, note], chosen=set())
 
     def attempts(self) -> Iterator[set[str]]:
         """Sets of knobs to keep as constants, one attempt after the other."""
@@ -116,7 +125,8 @@ def _axes(request: Mapping[str, Any]) -> Problem:
         return names["run"], args
 
     inner = set(request.get("constants", ()))
-    return Problem(sizes, made, inner, [dict(each) for each in request["workloads"]])
+    workloads = [dict(each) for each in request["workloads"]]
+    return Problem(sizes, made, inner, workloads, chosen=set(request.get("chosen", ())))
 
 
 def _spec(request: Mapping[str, Any]) -> Problem:

@@ -164,6 +164,7 @@ def _definition(path: Path, beside: Path | None) -> Source:
     sizes = {name: (constants | base)[name] for name in axes if name not in derived}
     request = {
         "kind": "axes", "file": HERE, "sizes": sizes, "constants": list(constants), "derived": derived,
+        "chosen": [] if lines else variable,
         "inputs": entries, "custom": raw.get("custom_inputs_entrypoint"), "workloads": workloads,
     }  # fmt: skip
     name = "SOL-ExecBench" if beside else "FlashInfer Trace"

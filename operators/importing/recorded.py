@@ -14,8 +14,9 @@ from torch.utils import _pytree as pytree
 
 from operators.definition.reading import REFERENCE_ARGUMENTS
 from operators.definition.spec import CPP_KEYWORDS, RESERVED
+from operators.dtypes import DTYPES
 from operators.expression import parse
-from operators.importing.symbols import Unwritable, argument, integer_text, plain
+from operators.importing.symbols import Unwritable, argument, integer_text, plain, value_of
 
 if TYPE_CHECKING:
     from operators.importing.problems import Problem
@@ -27,6 +28,8 @@ NAMES = {
 }  # fmt: skip
 SAME = {"clone", "alias", "detach", "lift_fresh_copy", "lift_fresh", "contiguous"}
 """Operators that hand on what they get."""
+VIEWED = {"squeeze_", "unsqueeze_", "transpose_", "t_"}
+"""Operators that look at their argument in another way, as a product with a vector does with its result."""
 LONGEST = 40
 """Characters of a size's expression that is written where it is used; a longer one gets a name."""
 MOST_CONSTANT = 4096
@@ -203,13 +206,16 @@ class Recorded:
         if same and source in self.refs:
             self.refs[node] = self.refs[source]  # type: ignore[index]
             return
+        if name == "as_strided_" and _same_elements(source, node):
+            self.refs[node] = self.refs[source]  # type: ignore[index]
+            return
         if name == "copy" and _alike(node.args[0], node.args[1]):
             self.refs[node] = self.refs[node.args[1]]  # type: ignore[index]
             return
         tensors = [each for each in (value if isinstance(value, tuple | list) else [value]) if each is not None]
         made = {
             "name": self._named(node.name),
-            "op": str(node.target),
+            "op": str(node.target).replace("_.", ".") if name in VIEWED else str(node.target),
             "args": [self._argument(each) for each in node.args],
             "kwargs": {k: self._argument(v) for k, v in node.kwargs.items() if k not in DROPPED and v is not None},
             "outputs": [{"shape": self._shape(each), "dtype": self._dtype(each.dtype)} for each in tensors],
@@ -272,6 +278,7 @@ class Recorded:
             pytree.tree_map(lambda leaf: next(waiting) if _is_node(leaf, self.refs) else None, output.args[0])
         )
         self.described_outputs: list[dict[str, Any]] = []
+        self.results = [list(leaf.meta["val"].shape) for leaf in leaves]
         taken = {each["name"] for each in self.inputs}
         made: list[dict[str, Any]] = []
         for name, leaf in zip(names, leaves, strict=True):
@@ -315,6 +322,19 @@ class Recorded:
         wanted = {each["name"] for each in self.inputs}
         named = {self.tensor_names.get(name): tensor for name, tensor in zip(leaves.names, tensors, strict=True)}
         return {name: tensor for name, tensor in named.items() if name in wanted}  # type: ignore[misc]
+
+    def bytes(self) -> str:
+        """A formula for the bytes of all tensors, with like terms added up."""
+        mine = {ours: name for name, ours in self.tensor_names.items()}
+        tensors = dict(zip(self.symbolic.leaves.names, self.symbolic.leaves.tensors, strict=True))
+        every = [(each["dtype"], list(tensors[mine[each["name"]]].shape)) for each in self.inputs]
+        every += [(each["dtype"], shape) for each, shape in zip(self.described_outputs, self.results, strict=True)]
+        sums: dict[str, Any] = {}
+        for dtype, shape in every:
+            size = str(DTYPES[dtype].size) if dtype in DTYPES else f"sizeof_{dtype}"
+            exprs = [sympy.sympify(self.symbolic.expr(number)) for number in shape]
+            sums[size] = sums.get(size, 0) + product(exprs)
+        return " + ".join(f"{size} * ({self.text(sympy.expand(count))})" for size, count in sums.items())
 
     def workload(self, symbolic: Symbolic, sizes: Mapping[str, int]) -> dict[str, int]:
         """The dims of a workload."""
@@ -387,6 +407,16 @@ def _alike(one: Any, other: Any) -> bool:
     """Whether two nodes make tensors of one shape and type."""
     a, b = one.meta["val"], other.meta["val"]
     return list(a.shape) == list(b.shape) and a.dtype == b.dtype
+
+
+def _same_elements(one: Any, other: fx.Node) -> bool:
+    """Whether a tensor that is laid out anew, as averages over whole images are, has each element where it was."""
+    before, after = one.meta["val"], other.meta["val"].shape
+    strides = [each.meta["val"] if isinstance(each, fx.Node) else each for each in other.args[2]]  # type: ignore[union-attr]
+    if not _alike(one, other):
+        return False
+    axes = zip(map(value_of, after), map(value_of, before.stride()), map(value_of, strides), strict=True)
+    return all(size == 1 or here == there for size, here, there in axes)
 
 
 def _operator(node: fx.Node) -> str:

@@ -36,6 +36,8 @@ from operators.shared.errors import DIVISION_ULPS, EXP_ULPS, LOG_ULPS, NORMAL_MI
 
 FEW_TERMS = 16
 """Sums of so many terms or fewer are off by all their roundings; of more, by the root of their number."""
+ALIKE = 1 / 3
+"""Share of the roundoffs of equal terms that a bound needs: half of them are added to less than half of the sum."""
 LARGEST = 1e300
 """Largest magnitude: the result may be any number."""
 SAMPLES = 12
@@ -170,6 +172,12 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """The same, zeros where it has none."""
         found = self.of(x)
         return torch.zeros(x.shape, dtype=torch.float64, device=x.device) if found is None else found
+
+    def lost(self, x: Any) -> Tensor | None:
+        """Where a tensor may be infinite, so that even its product with 0 is any number; None: nowhere."""
+        own = self.of(x)
+        found = None if own is None else own * self.granted > self.most_sum
+        return found if found is not None and found.any() else None
 
     def keep(self, x: Tensor, error: Tensor | None) -> None:
         """Let a tensor have these errors."""
@@ -330,6 +338,8 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
             off = torch.where(there.isnan(), y.abs(), (there - y).abs())  # nan: beyond the end of a root's domain
             off = torch.where(there == y, 0.0, off) / self.granted
             error = torch.maximum(error, torch.nan_to_num(off, nan=0.0, posinf=LARGEST))
+        for lost in (self.lost(x) for x in args if name in ("mul", "addcmul")):
+            error = error if lost is None else torch.where(lost, LARGEST, error)
         if name in POLES and (name != "pow" or (not isinstance(args[1], Tensor) and args[1] < 0)):
             under, own = args[POLES[name]], self.of(args[POLES[name]])
             if own is not None:
@@ -352,6 +362,16 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Roundoffs of a sum of so many terms."""
         self.longest = max(self.longest, terms)
         return _growth(terms)
+
+    def leaning(self, x: Tensor, along: Sequence[int]) -> Any:
+        """Roundoffs of the sums of x along some axes, which are kept: the roundings of equal terms all go one way, and
+        a clamp makes many of the largest or of the smallest."""
+        terms = self.sums(_length(x, along))
+        if _length(x, along) <= FEW_TERMS:
+            return terms
+        ends = x.amax(list(along), True), x.amin(list(along), True)
+        alike = [(x == end).double().sum(list(along), True) * (end != 0) for end in ends]
+        return (ALIKE * torch.maximum(*alike)).clamp(min=terms)
 
 
 class MovedResults(RunningErrors):  # type: ignore[no-untyped-call]
@@ -392,6 +412,10 @@ def _bilinear(run: RunningErrors, func: Callable[..., Tensor], a: Tensor, b: Ten
             total = total + func(left, right, *rest)
     if (left := run.of(a)) is not None and (right := run.of(b)) is not None:
         total = total + run.granted * func(left, right, *rest)
+    for lost, swap in ((run.lost(a), False), (run.lost(b), True)):
+        if lost is not None:
+            pair = (torch.ones_like(a), lost.to(b.dtype)) if swap else (lost.to(a.dtype), torch.ones_like(b))
+            total = torch.where(func(*pair, *rest) > 0, LARGEST, total)
     return total
 
 
@@ -434,8 +458,8 @@ def _length(x: Tensor, along: Sequence[int]) -> int:
 def _sum(run: RunningErrors, func: Any, y: Tensor, x: Tensor, dims: Any = None, keep: bool = False, **_: Any) -> Tensor:
     along = _axes(x, dims)
     count = _length(x, along)
-    size = run.sums(count) * x.double().abs() + run.sized(x)
-    total = size.sum(along, keep) if x.dim() else size
+    size = run.leaning(x, along) * x.double().abs() + run.sized(x)
+    total: Tensor = size.sum(along, keep) if x.dim() else size
     return total / count + (1 + run.stored) * y.abs() if "mean" in func._schema.name else total
 
 
@@ -512,7 +536,7 @@ class _Moments:
 
     def __init__(self, run: RunningErrors, x: Tensor, along: list[int]) -> None:
         self.run, x64, self.count = run, x.double(), _length(x, along)
-        grown, own = run.sums(self.count), run.sized(x)
+        grown, own = run.leaning(x, along), run.sized(x)
         self.mean = x64.mean(along, True)
         self.mean_error = own.mean(along, True) + grown * x64.abs().mean(along, True)
         self.deviation = x64 - self.mean
@@ -622,7 +646,7 @@ def _softmax(run: RunningErrors, func: Any, y: Tensor, x: Tensor, dim: int, *_: 
     reach = torch.where(x64.isfinite(), x64 + own, -math.inf).amax(dim, True)
     # The difference of infinities is no number, of which sums of both signs may be one already.
     lost = (reach > run.most) | (largest.isfinite() & (largest < -run.most))
-    of_exp, terms = EXP_ULPS + below, run.sums(x.shape[dim] if x.dim() else 1)
+    of_exp, terms = EXP_ULPS + below, run.leaning(p, _axes(x, dim))
     of_exp_sum = (p * of_exp).sum(dim, True)
     if "log" in func._schema.name:
         of_sum = (torch.logsumexp(shifted + own, dim, True) - torch.logsumexp(shifted, dim, True)) / run.granted

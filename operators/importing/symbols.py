@@ -10,9 +10,13 @@ from typing import Any
 
 import sympy
 import torch
+from torch.utils._sympy.functions import FloorDiv
 
 from operators.expression import FUNCTIONS
 from operators.importing.graph import CALC
+
+MOST_BELOW = 2**20
+"""Largest denominator of a factor such as 0.75; 0.1 as a computer has it is no quotient of small numbers."""
 
 
 class Unwritable(ValueError):
@@ -27,6 +31,28 @@ def value_of(number: Any) -> Any:
 def plain(number: Any) -> Any:
     """A symbolic number's value at the sizes of the source."""
     return number.node.hint if isinstance(number, torch.SymInt | torch.SymFloat | torch.SymBool) else number
+
+
+def whole(number: Any) -> Any:
+    """The whole part of a number, which `int` has no symbol for; that of a symbol over a number is a symbol too."""
+    if isinstance(number, torch.SymInt):
+        return number
+    if not isinstance(number, torch.SymFloat):
+        return int(number)
+    above, below = _exact(number.node.expr).as_numer_denom()
+    if not below.is_Integer or below > MOST_BELOW or not above.is_integer:
+        return int(number)
+    return number.node.shape_env.create_symintnode(FloorDiv(above, below), hint=int(number.node.hint))
+
+
+def _exact(expr: Any) -> Any:
+    """An expression of floating numbers as one of rational ones."""
+    if not expr.args:
+        return sympy.Rational(float(expr)) if expr.is_Float else expr
+    args, kind = [_exact(arg) for arg in expr.args], type(expr).__name__
+    if kind == "ToFloat":
+        return args[0]
+    return args[0] / args[1] if kind in ("FloatTrueDiv", "IntTrueDiv") else expr.func(*args)
 
 
 def integer_text(expr: Any, names: Mapping[Any, str]) -> str:

@@ -17,9 +17,9 @@ from typing import Any
 from operators.errors import PlanError, quote
 from operators.expression import Expression, ExpressionError, parse
 
-MAX_SOURCE_BYTES = 256 * 1024
-MAX_HEADER_BYTES = 64 * 1024
-MAX_LINES, MAX_LINE_CHARACTERS = 4096, 4096
+MAX_SOURCE_BYTES = 512 * 1024
+MAX_HEADER_BYTES = 256 * 1024
+MAX_LINES, MAX_LINE_CHARACTERS = 16384, 4096
 """The most lines of a header, and characters of one of them."""
 MAX_DOTS = 16
 """In one line, outside of strings and comments: what a parser of TOML does about a dotted key grows with the square of

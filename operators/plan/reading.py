@@ -39,8 +39,8 @@ __all__ = [
     "ResolvedPlan", "ResolvedTensorMap", "TensorMap", "Zero", "environment", "parse_plan",
 ]  # fmt: skip
 
-MAX_LAUNCHES = 512
-MAX_BUFFERS = 256
+MAX_LAUNCHES = 2048
+MAX_BUFFERS = 512
 MAX_TENSOR_MAPS = 16
 MAX_TUNABLES = 16
 MAX_TUNABLE_VALUES = 64

@@ -19,7 +19,7 @@ from mutators.analysis.cpp_tree import SyntaxTree
 from mutators.mutants import chosen, mutants
 from operators.definition.spec import Task
 from operators.errors import OperatorError
-from operators.importing.graph import checked, evaluate, read_graph, write_graph
+from operators.importing.graph import Graph, checked, evaluate, read_graph, write_graph
 from operators.importing.kernels import generate
 from operators.importing.symbols import at
 from operators.importing.table import OPERATORS
@@ -186,6 +186,26 @@ def agrees(case: Sample, folder: Path) -> None:
     for y, ours, kernels in zip(expected, evaluated, made, strict=True):
         torch.testing.assert_close(ours.double(), y.double(), rtol=1e-9, atol=1e-9, equal_nan=True)
         torch.testing.assert_close(kernels.double(), y.double(), rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+def test_the_place_in_a_view_of_views_is_as_long_as_there_are_views(tmp_path: Path) -> None:
+    """Networks that cut images into windows have many; written in one piece, it doubles with each."""
+
+    def views(count: int) -> Graph:
+        nodes, last = [], "x"
+        for number in range(count):
+            for op, axes, shape in (("permute", [1, 0], [5, "rows"]), ("view", ["rows", 5], ["rows", 5])):
+                args = [{"ref": last}, [{"expr": each} if isinstance(each, str) else each for each in axes]]
+                last = f"{op}{number}"
+                outputs = [{"shape": shape, "dtype": "T"}]
+                nodes.append({"name": last, "op": f"aten.{op}.default", "args": args, "outputs": outputs})
+        x = {"name": "x", "shape": ["rows", 5], "dtype": "T"}
+        return checked({"dims": ["rows"], "inputs": [x], "nodes": nodes, "outputs": [{"name": "y", "ref": last}]})
+
+    assert len(generate(views(12), "cpu").source) < 3 * len(generate(views(6), "cpu").source)
+    operator, x = write_folder(tmp_path / "views", views(3), shapes=[{"rows": 4}]), torch.rand(4, 5)
+    right = evaluate(views(3), {"x": x}, {"rows": 4}, torch.float32)
+    assert torch.equal(called(operator, {"x": x}, {"rows": 4})["y"], right["y"])
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -6,6 +6,7 @@ import copy
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -65,8 +66,18 @@ def test_torch_stays_within_the_bound_in_both_types(name: str) -> None:
 
 
 def test_a_sum_has_the_magnitude_of_its_terms() -> None:
-    x = torch.tensor([3.0, -4.0, 5.0] * 100, dtype=torch.float64)
-    assert running(torch.sum)(x).item() == pytest.approx(1200)
+    x = torch.linspace(-4.0, 5.0, 300, dtype=torch.float64)
+    assert running(torch.sum)(x).item() == pytest.approx(float(x.abs().sum()))
+
+
+@pytest.mark.parametrize("reference", [torch.sum, lambda x: x.mean(), lambda x: 1 / torch.softmax(x.log(), 0)[0]])
+def test_equal_terms_as_a_clamp_makes_them_round_one_way(reference: Any) -> None:
+    x = torch.full((8000,), 0.3679, dtype=torch.float32)
+    x[::4] = torch.rand(2000) * 0.3 + 0.05
+    added = np.add.accumulate(x.numpy(), dtype=np.float32)[-1]  # one after the other
+    off = abs(float(added) / float(x.double().sum()) - 1)
+    y, allowed = reference(x.double()), granted(reference, x.double())
+    assert off > 100 * ACCUMULATED and off * float(y) <= float(allowed) < 8000 * 3 * ACCUMULATED * float(y)
 
 
 def test_a_product_has_the_magnitude_of_its_products() -> None:
@@ -153,6 +164,15 @@ def test_results_are_any_number_where_sums_on_the_way_leave_the_range_of_fp32(re
     usual, large = running(reference)(x * torch.tensor([[1e10], [1e25]], dtype=torch.float64))
     assert bool((usual < 1e15).all())
     assert bool((16 * ACCUMULATED * large >= reference(x * 1e25)[1].abs()).all())
+
+
+@pytest.mark.parametrize("product", [torch.mul, lambda x, y: x @ y, lambda x, y: torch.addcmul(y, y, x)])
+def test_zero_times_what_leaves_the_range_of_fp32_is_any_number(product: Any) -> None:
+    """0 in fp64, 0 * inf in fp32."""
+    lost = torch.tensor([[100.0, 0.0], [0.0, 0.0]], dtype=torch.float64)
+    zeros = torch.zeros(2, 2, dtype=torch.float64)
+    for found in (granted(lambda x: product(x.exp(), zeros), lost), granted(lambda x: product(zeros, x.exp()), lost)):
+        assert found[0, 0] > 1e200 and found[1, 1] < 1
 
 
 def test_an_operator_whose_errors_are_not_known_is_named() -> None:
