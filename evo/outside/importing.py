@@ -102,7 +102,7 @@ def look(problem: Source) -> Mapping[str, Any]:
             Path(place, file).parent.mkdir(parents=True, exist_ok=True)
             Path(place, file).write_text(text, encoding="utf-8")
         Path(place, "request.json").write_text(json.dumps(problem.request), encoding="utf-8")
-        command = [sys.executable, "-m", "operators.importing.tracing"]
+        command = [sys.executable, "-m", "operators.importing.looking"]
         ours = Path(operators.__file__).resolve().parent
         try:
             Path(place, "operators").symlink_to(ours)  # what else lies beside the package is out of reach

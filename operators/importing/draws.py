@@ -12,8 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from operators.importing.symbols import plain, value_of
 
 if TYPE_CHECKING:
+    from operators.importing.looking import Trials
     from operators.importing.recorded import Recorded
-    from operators.importing.tracing import Trials
 
 Drawn = tuple[str, Any, Any]
 """`uniform`, `normal`, `integers` or `constant`, with two numbers, which may be symbolic for `integers`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +142,15 @@ def _note(source: Source, name: str, lines: list[str], found: Mapping[str, Any])
     )
 
 
+def _different(workloads: Iterable[Mapping[str, int]]) -> list[dict[str, int]]:
+    """The sizes that differ, in their order."""
+    seen: list[dict[str, int]] = []
+    for sizes in workloads:
+        if sizes not in seen:
+            seen.append(dict(sizes))
+    return seen
+
+
 def _toml(source: Source, found: Mapping[str, Any], name: str, dims: Mapping[str, int]) -> Iterator[str]:
     def text(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False)
@@ -165,11 +174,7 @@ def _toml(source: Source, found: Mapping[str, Any], name: str, dims: Mapping[str
         for key in ("name", "role", "dtype", "shape", "distribution", "pattern", "bounded", "specials"):
             if key in tensor:
                 yield f"{key} = {text(tensor[key])}"
-    published = [each for each in found["workloads"] if each] or [dict(dims)]
-    seen: list[dict[str, int]] = []
-    for sizes in published:
-        if sizes not in seen:
-            seen.append(dict(sizes))
+    seen = _different([each for each in found["workloads"] if each] or [dims])
     smaller = {kind: [found[kind] or dict(dims)] for kind in ("cpu", "small")}
     counts = _counts(source, found)
     recorded = [sizes for sizes in seen if sizes in found.get("quick", ())]

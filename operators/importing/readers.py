@@ -35,7 +35,7 @@ class Source:
     name: str
     origin: Path
     request: Mapping[str, Any]
-    """Description for `operators.importing.tracing`."""
+    """Description for `operators.importing.looking`."""
     files: Mapping[str, str]
     """Texts by file name: those that it is executed from."""
     licence: str = "not found"

@@ -17,8 +17,8 @@ from fitness.targets import place
 from operators.catalog import load
 from operators.definition.spec import Task
 from operators.errors import UserError
+from operators.importing.looking import Trials
 from operators.importing.readers import read
-from operators.importing.tracing import Trials
 from operators.kernel import Kernel
 
 DATA = Path(__file__).parents[1] / "data" / "imports"

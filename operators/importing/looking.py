@@ -1,0 +1,540 @@
+"""Looks at a foreign problem once: `python -m operators.importing.looking`, in a jail, in a folder with `request.json`.
+
+The problem is executed with symbols in the places of its sizes (`operators.importing.tracing`), its computation is
+recorded as core ATen operators, and both are tried for real at small sizes. `result.json` is what is found: data, no
+code.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import sympy
+import torch
+from torch.utils import _pytree as pytree
+
+from operators.definition.forms import tensors_bytes
+from operators.expression import MAX_CHARACTERS
+from operators.importing.draws import drawn_otherwise, observed, shrunk, varied
+from operators.importing.graph import Graph, checked, evaluate
+from operators.importing.problems import Problem, problem_of
+from operators.importing.recorded import Recorded, recorded
+from operators.importing.running import running
+from operators.importing.symbols import at
+from operators.importing.tracing import (
+    REAL_S,
+    Failed,
+    Leaves,
+    Symbolic,
+    Unrolled,
+    attempts,
+    foreign,
+    prepare_torch,
+)
+
+LOOK_S = 500
+"""Seconds that a whole look may compute."""
+MOST_ELEMENTS = 3_000_000
+"""Elements of all values of a computation that is tried for real."""
+MOST_HEAVY = 400e6
+"""The same of one that cannot be tried with fewer."""
+MOST_WORK = 100_000_000
+"""Operations at a hidden shape: plain loops take tenths of a second for them."""
+Change = Callable[[torch.Tensor], torch.Tensor]
+MOST_DEGENERATE = 4
+"""The smallest hidden shapes at which zeros and large numbers are tried: there they make up whole rows."""
+MOST_TRIED = 16
+"""Inputs that are tried one by one."""
+MOST_SMALL = 1 << 29
+"""Elements of all values in the workload set `small`: 4 GiB in fp64."""
+MOST_QUICK, MOST_QUICK_WORK = 30_000_000, 3e9
+"""Elements, and operations, of recorded calls that are workloads of the set `cpu` too: plain loops take a second."""
+MOST_LOST = 1 / 2
+"""Share of results that may leave the range of the source's type."""
+SCALES = (1.0, 1 / 8, 1 / 64, 1 / 512)
+"""Factors of what a source draws, tried until results keep to their range."""
+FLOATING = ("T", "ACC", "fp16", "bf16", "fp32", "fp64")
+WIDEST = 1e4
+"""Largest median of S, as a multiple of the largest result, for which analysed errors tell right from wrong."""
+KINDS: Mapping[str, tuple[int, tuple[int, ...]]] = {
+    "one element": (1, (1,)),
+    "small": (2, (1, 2, 3, 4, 5)),
+    "odd": (3, (3, 7, 17, 33, 65)),
+    "even, no multiple of 8": (2, (2, 6, 10, 34, 100)),
+    "divisible by 8": (2, (8, 24, 40, 72)),
+    "divisible by 32": (6, (32, 64, 96, 160, 32)),
+}
+"""Kinds of hidden shapes: how many are wanted, and sizes that make them."""
+
+
+# --- real sizes -------------------------------------------------------------------------------------------------------
+
+
+def real(
+    problem: Problem, sizes: Mapping[str, int], seed: int, scale: float = 1.0
+) -> tuple[Leaves, list[torch.Tensor], Any]:
+    """The problem executed at these sizes: its leaves, `scale` times what it drew, copies of its tensors, and what it
+    computes."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    leaves = Leaves(*problem.made(lambda name: sizes[name]))
+    if scale != 1:
+        leaves.tensors = [x.detach() * scale if x.is_floating_point() else x for x in leaves.tensors]
+    tensors = [tensor.detach().clone() for tensor in leaves.tensors]
+    return leaves, tensors, leaves(*leaves.tensors)
+
+
+def outputs_of(result: Any) -> list[torch.Tensor]:
+    """The tensors among what a problem returns."""
+    return [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+
+
+class Trials:
+    """Executes the problem for real at small sizes, and compares with our evaluation of its graph."""
+
+    def __init__(self, problem: Problem, made: Recorded, symbolic: Symbolic, graph: Graph, scale: float = 1.0) -> None:
+        self.problem, self.made, self.symbolic, self.graph = problem, made, symbolic, graph
+        self.scale = scale
+        """Factor of the numbers that the source draws."""
+        self.leaves_range = False
+        """Whether most results of some shape are not finite in the source's type, and are in fp64."""
+        self.guards, self.used = symbolic.guards(), symbolic.used()
+        self.shown: dict[str, tuple[str, float, float, str]] = {}
+        self.differences: list[str] = []
+        self.constant: list[bool] = []
+        self.base = {made.dims[name]: problem.sizes[name] for name in made.dims}
+        self.least, self.most_work = float(MOST_ELEMENTS), float(MOST_WORK)
+        self.is_heavy = False
+        """Whether even its smallest sizes are above these."""
+
+    def values(self, dims: Mapping[str, int]) -> dict[Any, int]:
+        """Sizes by symbol; one that no tensor comes from keeps the source's."""
+        used, own = self.used, self.problem.sizes
+        return {s: dims[self.made.dims[n]] if n in self.made.dims else own[n] for s, n in used.items()}
+
+    def sizes(self, dims: Mapping[str, int]) -> dict[str, int]:
+        """All knobs for these dims: what is unified with a dim goes with it, all else stays."""
+        values = self.values(dims)
+        sizes = dict(self.problem.sizes)
+        for name, symbol in self.symbolic.symbols.items():
+            expr = sympy.sympify(self.symbolic.expr(symbol))
+            sizes[name] = int(expr.subs(values))
+        return sizes
+
+    def allows(self, dims: Mapping[str, int], *, large: bool = False) -> bool:
+        """Whether the guards hold there, and it is not too large to be tried."""
+        values, known = self.values(dims), dict[Any, Any]()
+        try:
+            if not all(bool(at(guard, values, known)) for guard in self.guards):
+                return False
+            if any(int(at(size, values, known)) < 1 for size in self.made.sizes):
+                return False
+            return large or (self.elements(dims) <= self.least and self.work(dims) <= self.most_work)
+        except (TypeError, ValueError, ZeroDivisionError):
+            return False
+
+    def refusal(self) -> str:
+        """Why no smaller size is tried: the condition that fails at the source's own sizes, or how large these are."""
+        values, known, here = self.values(self.base), dict[Any, Any](), _at(self.base)
+        try:
+            for guard in self.guards:
+                if not bool(at(guard, values, known)):
+                    return f"no size fits its conditions: {str(guard)[:160]} does not hold at {here}"
+            numbers, work = self.elements(self.base), self.work(self.base)
+            return (
+                f"no size that is small enough fits its conditions: at {here} it has {numbers:.3g} numbers, {work:.3g} "
+                f"operations, and at most {self.least:.3g} and {self.most_work:.3g} are tried"
+            )
+        except (TypeError, ValueError, ZeroDivisionError) as error:
+            return f"no size fits its conditions: they cannot be told at {here} ({str(error)[:160]})"
+
+    def elements(self, dims: Mapping[str, int]) -> int:
+        """Elements of all values."""
+        values, known = self.values(dims), dict[Any, Any]()
+        return sum(int(at(count, values, known)) for count in self.made.counts)
+
+    def passes(self, dims: Mapping[str, int]) -> bool:
+        """Whether source and graph agree there; what its tensors look like is kept."""
+        sizes = self.sizes(dims)
+        try:
+            with foreign(REAL_S):
+                leaves, tensors, result = real(self.problem, sizes, 0, self.scale)
+                if self.problem.is_pure and not all(map(torch.equal, leaves.tensors, tensors)):
+                    raise Failed("it changes its arguments in place, which a kernel in its place would not")
+                ours = evaluate(self.graph, self.made.values(leaves, tensors), self.made.environment(dims))
+                theirs = outputs_of(result)
+                with torch.no_grad():
+                    again = outputs_of(real(self.problem, sizes, 1, self.scale)[2])
+        except Failed as error:
+            self.differences.append(f"{_at(dims)}: {str(error)[:160]}")
+            return False
+        if len(ours) != len(theirs):
+            self.differences.append(f"{_at(dims)}: {len(theirs)} results, not {len(ours)}")
+            return False
+        for (name, mine), their in zip(ours.items(), theirs, strict=True):
+            if tuple(mine.shape) != tuple(their.shape) or not close(mine, their):
+                reason = self._difference(name, leaves, tensors, dims, mine, their)
+                if reason:
+                    self.differences.append(f"{_at(dims)}: {reason}")
+                    return False
+        self.constant.append(
+            all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(theirs, again, strict=True))
+        )
+        for name, tensor in zip(leaves.names, tensors, strict=True):
+            if tensor.numel() >= self.shown_numel(name):
+                self.shown[name] = observed(tensor)
+                self._numel[name] = tensor.numel()
+        return True
+
+    def _difference(
+        self,
+        name: str,
+        leaves: Leaves,
+        tensors: list[torch.Tensor],
+        dims: Mapping[str, int],
+        mine: torch.Tensor,
+        their: torch.Tensor,
+    ) -> str:
+        """Why a result is another than the source's: in its own type the graph may well compute the same. Nothing where
+        few numbers leave that type's range."""
+        if their.is_floating_point():
+            values, env = self.made.values(leaves, tensors), self.made.environment(dims)
+            again = evaluate(self.graph, values, env, their.dtype)[name]
+            if tuple(again.shape) == tuple(their.shape) and close(again, their):
+                held = their.isfinite()
+                lost = float((mine.isfinite() & ~held).double().mean())
+                if lost > MOST_LOST:
+                    self.leaves_range = True
+                    return f"with what the source draws, most numbers of its `{name}` leave the range of its type"
+                if not lost or not close(mine[held], their[held]):
+                    return f"rounding decides its `{name}`, which differs from the same in fp64"
+                return ""
+        return f"the graph computes another `{name}` than the source"
+
+    def shown_numel(self, name: str) -> int:
+        """Elements of the largest tensor of the name that was looked at."""
+        self._numel = getattr(self, "_numel", {})
+        return int(self._numel.get(name, 0))
+
+    def hidden(self) -> list[dict[str, Any]]:
+        """Shapes of every kind at which source and graph agree."""
+        lowest = self.lowest()
+        self._raise_limit(lowest)
+        found = self._confirmed(lowest)
+        if not found and any("rounding decides" in line for line in self.differences):
+            # Small images leave a deep network's norms two numbers each, whose signs are chance.
+            self.is_heavy, self.least, self.most_work = True, MOST_HEAVY, max(self.most_work, MOST_QUICK_WORK)
+            found = self._confirmed(lowest)
+        return found
+
+    def _confirmed(self, lowest: Mapping[str, int]) -> list[dict[str, Any]]:
+        rng, found, seen = random.Random(0), [], set()
+        for kind, (wanted, pool) in KINDS.items():
+            kept = tries = 0
+            wanted = 1 if self.is_heavy else wanted
+            for number in range(400):
+                if kept == wanted or tries == 3 * wanted:
+                    break
+                dims = {dim: self._size(rng, dim, pool, lowest[dim], strict=number == 0) for dim in self.base}
+                key = tuple(dims.values())
+                if key in seen or not self.allows(dims):
+                    continue
+                seen.add(key)
+                tries += 1
+                if self.passes(dims):
+                    kept += 1
+                    found.append({"source": kind, "dims": dims})
+        return found
+
+    def _size(self, rng: random.Random, dim: str, pool: tuple[int, ...], lowest: int, *, strict: bool) -> int:
+        """A size of a kind; now and then another one, unless it is `strict`, as conditions may tie dims together."""
+        base = self.base[dim]
+        if strict or rng.random() < 0.75:
+            size = rng.choice(pool)
+            step = 2 * (size & -size)  # what is this much larger is even as often
+            return size + max(0, -((size - lowest) // step)) * step
+        return max(lowest, rng.choice((base, base >> 1, base >> 2, base >> 3, base >> 4, base >> 5, base * 2)))
+
+    def lowest(self) -> dict[str, int]:
+        """The smallest sizes that its conditions allow: the largest halved again and again, and then each lowered."""
+        *_, dims = self._halved()
+        for dim in dims:
+            # Conditions may ask for multiples, which a bisection would miss.
+            tried = (size for size in (*range(1, 33), *range(40, 257, 8)) if size < dims[dim])
+            found = next((size for size in tried if self.allows(dims | {dim: size}, large=True)), None)
+            least = found or 1
+            while not found and least < dims[dim]:
+                middle = (least + dims[dim]) // 2
+                if self.allows(dims | {dim: middle}, large=True):
+                    dims = dims | {dim: middle}
+                else:
+                    least = middle + 1
+            dims = dims | {dim: found or dims[dim]}
+        return dims
+
+    def _raise_limit(self, lowest: Mapping[str, int]) -> None:
+        """A problem whose constants are large cannot be tried small; it is tried as small as it can be, and less."""
+        try:
+            least, work = self.elements(lowest), self.work(lowest)
+        except (TypeError, ValueError, ZeroDivisionError):  # half of one is no size
+            return
+        self.is_heavy = least > self.least or work > self.most_work
+        self.least = max(self.least, min(3 * least, MOST_HEAVY))
+        self.most_work = max(self.most_work, 3 * work)
+
+    def smaller(self) -> dict[str, int] | None:
+        """Sizes like the problem's own that a CPU computes in little time."""
+        fitting = (d for d in self._halved() if self.work(d) <= 3e7 and self.allows(d) and self.passes(d))
+        return next(fitting, None)
+
+    def follows(self, sizes: Mapping[str, int]) -> bool:
+        """Whether the graph computes a workload of these sizes: a recorded one may depart from its conditions."""
+        dims = {dim: sizes[knob] for knob, dim in self.made.dims.items()}
+        if not self.problem.is_pure or (self.allows(dims, large=True) and self.sizes(dims) == sizes):
+            return True
+        self.made.notes.append(f"left out, as it computes otherwise there: {_at(sizes)}")
+        return False
+
+    def quick(self) -> list[dict[str, int]]:
+        """Recorded sizes that a CPU computes in some time."""
+        found = [{dim: sizes[knob] for knob, dim in self.made.dims.items()} for sizes in self.problem.workloads]
+        fitting = [dims for dims in found if self.allows(dims, large=True) and self.work(dims) <= MOST_QUICK_WORK]
+        return [dims for dims in fitting if self.elements(dims) <= MOST_QUICK]
+
+    def small(self) -> dict[str, int] | None:
+        """Sizes like the problem's own whose values, the reference's in fp64 included, fit a card of 24 GB."""
+        return next((dims for dims in self._halved() if self.elements(dims) <= MOST_SMALL), None)
+
+    def _halved(self) -> Iterator[dict[str, int]]:
+        """The problem's own sizes, and ever smaller ones that its conditions allow: the largest is halved."""
+        dims = dict(self.base)
+        for _ in range(200):
+            yield dims
+            order = sorted((dim for dim in dims if dims[dim] > 1), key=lambda dim: -dims[dim])
+            lower = (dims | {dim: max(1, dims[dim] // 2)} for dim in order)
+            found = next((each for each in lower if self.allows(each, large=True)), None)
+            if found is None:
+                return
+            dims = found
+
+    def bound(self, dims: Mapping[str, int]) -> str:
+        """`running` where error analysis bounds errors well, `sampled` where it is too wide, and `measured` where it
+        does not know an operator."""
+        try:
+            with foreign(REAL_S), torch.no_grad():
+                leaves, tensors, _ = real(self.problem, self.sizes(dims), 2, self.scale)
+                values = self.made.values(leaves, tensors)
+                names, env = list(values), self.made.environment(dims)
+
+                def reference(*given: torch.Tensor) -> dict[str, torch.Tensor]:
+                    return evaluate(self.graph, dict(zip(names, given, strict=True)), env)
+
+                doubles = [varied(v.double()) if v.is_floating_point() else v for v in values.values()]
+                outputs, sizes = reference(*doubles), running(reference, "fp32")(*doubles)
+        except Failed as error:
+            self.made.notes.append(f"errors are measured: {str(error)[:160]}")
+            return "measured"
+        for name, y in outputs.items():
+            if y.is_floating_point() and y.numel():
+                largest = float(y.abs().max())
+                if not float(sizes[name].median()) <= WIDEST * (largest or 1.0):
+                    self.made.notes.append("errors are bounded by samples, as their analysis is too wide")
+                    return "sampled"
+        return "running"
+
+    def telling(self, dims: Mapping[str, int]) -> float:
+        """A spread of inputs that results depend on. It raises Failed where there is none."""
+        for scale in (8.0, 64.0):
+            with foreign(REAL_S), torch.no_grad():
+                leaves, tensors, _ = real(self.problem, self.sizes(dims), 0, self.scale)
+                values, found = self.made.values(leaves, tensors), []
+                for _ in range(2):
+                    drawn = {n: v.normal_(0, scale) if v.is_floating_point() else v for n, v in values.items()}
+                    found.append(evaluate(self.graph, drawn, self.made.environment(dims)))
+            if any(not torch.equal(y.nan_to_num(), found[1][name].nan_to_num()) for name, y in found[0].items()):
+                return scale
+        raise Failed("its results do not depend on its inputs, so that every wrong kernel would pass: it is no task")
+
+    def fragile(self, shapes: Sequence[Mapping[str, int]], *kinds: Sequence[Change]) -> list[set[str]]:
+        """By kind of changes, the inputs that may not be changed so: results are not finite then, at one of these
+        shapes."""
+        found: list[set[str]] = [set() for _ in kinds]
+        for dims in shapes:
+            with foreign(REAL_S), torch.no_grad():
+                leaves, tensors, _ = real(self.problem, self.sizes(dims), 0, self.scale)
+                values = {
+                    n: v.double() if v.is_floating_point() else v for n, v in self.made.values(leaves, tensors).items()
+                }
+                for names, changes in zip(found, kinds, strict=True):
+                    for change in changes:
+                        names |= self._fragile(values, self.made.environment(dims), change)
+        return found
+
+    def _fragile(self, values: Mapping[str, torch.Tensor], env: Mapping[str, int], change: Change) -> set[str]:
+        floating = [name for name, value in values.items() if value.is_floating_point()]
+
+        def finite(names: Sequence[str]) -> bool:
+            drawn = {name: change(v) if name in names else v for name, v in values.items()}
+            return all(bool(y.isfinite().all()) for y in evaluate(self.graph, drawn, env).values())
+
+        if finite(floating) or not finite([]):
+            return set()
+        one_by_one = floating if len(floating) <= MOST_TRIED else []
+        return {name for name in one_by_one if not finite([name])} or set(floating)
+
+    def work(self, dims: Mapping[str, int]) -> float:
+        """Operations of a plain algorithm."""
+        values, known = self.values(dims), dict[Any, Any]()
+        return float(sum(int(at(count, values, known)) for count in self.made.flops))
+
+
+def close(mine: torch.Tensor, theirs: torch.Tensor) -> bool:
+    """Whether our fp64 result is what the source computes, but for rounding."""
+    if not theirs.is_floating_point():
+        return bool((mine == theirs).double().mean() > 0.99) if theirs.numel() else True
+    short = theirs.dtype in (torch.float16, torch.bfloat16)
+    theirs = theirs.double()
+    finite = theirs.isfinite()
+    if not bool((mine.isfinite() == finite).all()):
+        return False
+    scale = float(theirs[finite].abs().max()) if bool(finite.any()) else 0.0
+    off = (mine.double() - theirs)[finite].abs()
+    return not off.numel() or float(off.max()) <= (5e-2 if short else 2e-3) * scale + 1e-5
+
+
+def _at(dims: Mapping[str, int]) -> str:
+    return ",".join(f"{name}={value}" for name, value in dims.items()) or "its sizes"
+
+
+# --- all of it --------------------------------------------------------------------------------------------------------
+
+
+def look(problem: Problem) -> dict[str, Any]:
+    """The description of a problem. Raises Failed."""
+    try:
+        symbolic = attempts(problem)
+    except Unrolled:
+        if not problem.chosen:
+            raise
+        problem = problem.smallest()
+        symbolic = attempts(problem)
+    try:
+        made = recorded(symbolic, problem)
+    except ValueError as error:
+        raise Failed(str(error)) from None
+    graph = checked(made.graph)
+    scale, trials, hidden, cpu = in_range(problem, made, symbolic, graph)
+    described = inputs_of(made, symbolic, trials, scale, cpu, hidden)
+    return {
+        "graph": made.graph,
+        "derived": made.derived,
+        "dims": trials.base,
+        "hidden": hidden,
+        "cpu": cpu,
+        "quick": trials.quick() if problem.is_pure else [],
+        "small": trials.small() or cpu,
+        "inputs": described,
+        "returned": made.returned,
+        "flops": written(made, made.flops, trials),
+        "bytes": made.bytes() if len(tensors_bytes(described)) > MAX_CHARACTERS else "",
+        "terms": next(iter(written(made, made.terms, trials)), "1"),
+        "dtype": made.dtype,
+        "workloads": [made.workload(symbolic, sizes) if trials.follows(sizes) else {} for sizes in problem.workloads],
+        "bound": trials.bound(cpu),
+        "notes": [*made.notes, *problem.notes],
+        "differences": trials.differences[:3],
+    }
+
+
+def inputs_of(
+    made: Recorded,
+    symbolic: Symbolic,
+    trials: Trials,
+    scale: float,
+    cpu: Mapping[str, int],
+    hidden: Sequence[Mapping[str, Any]],
+) -> list[dict[str, Any]]:
+    """The descriptions of all tensors: inputs are drawn so that a right kernel can be told from a wrong one."""
+    seen = {made.tensor_names.get(name, name): shown for name, shown in trials.shown.items()}
+    described = made.described(symbolic, seen)
+    if scale != 1:
+        for each in described:
+            each |= shrunk(each, scale) if each["role"] == "in" and each["dtype"] in FLOATING else {}
+        made.notes.append(
+            f"numbers are drawn {1 / scale:g} times smaller than in the source, with whose own most results leave the "
+            "range of their type"
+        )
+    if all(trials.constant):
+        scale = trials.telling(cpu)
+        for each in described:
+            if each["role"] == "in" and each["dtype"] in FLOATING:
+                each["distribution"] = f"normal(0, {scale:g})"
+        made.notes.append(
+            f"the source's own inputs all give one result: numbers are drawn from normal(0, {scale:g}) here"
+        )
+    smallest = sorted((shape["dims"] for shape in hidden), key=trials.elements)
+    shapes = [cpu, *smallest[: 1 if trials.is_heavy else MOST_DEGENERATE]]
+    drawn_otherwise(made, trials, [each for each in described if each["role"] == "in"], shapes)
+    return described
+
+
+def in_range(
+    problem: Problem, made: Recorded, symbolic: Symbolic, graph: Graph
+) -> tuple[float, Trials, list[dict[str, Any]], dict[str, int]]:
+    """The scale at which the source's numbers give results in their type's range, the trials with these, the hidden
+    shapes on which graph and source agree, and sizes for a CPU. Raises Failed where there is no such scale or shape."""
+    for scale in SCALES:
+        trials = Trials(problem, made, symbolic, graph, scale)
+        hidden, cpu = trials.hidden(), trials.smaller()
+        if not trials.leaves_range:
+            break
+    else:
+        raise Failed(
+            f"with what it draws, and with numbers {1 / scale:g} times smaller, most of its results leave the range of "
+            "their type: it could not tell a right kernel from a wrong one"
+        )
+    if not hidden:
+        reason = (
+            min(trials.differences, key=lambda line: "rounding decides" not in line, default="") or trials.refusal()
+        )
+        raise Failed(f"its graph cannot be confirmed against its source: {reason}")
+    if (least := min(trials.work(shape["dims"]) for shape in hidden)) > MOST_QUICK_WORK:
+        made.notes.append(
+            f"its smallest sizes take {least:.2g} operations: plain loops on a CPU take longer for them than a verdict "
+            "waits, so that its first kernel can be judged on a GPU only"
+        )
+    return scale, trials, hidden, cpu or hidden[-1]["dims"]
+
+
+def written(made: Recorded, counts: list[Any], trials: Trials) -> list[str]:
+    """Different expressions, the largest at the problem's own sizes first."""
+    values = trials.values(trials.base)
+    known = {sympy.sympify(count) for count in counts} - {0}
+    ordered = sorted(known, key=lambda count: (-int(count.subs(values)), str(count)))
+    times = {count: sum(1 for each in counts if sympy.sympify(each) == count) for count in ordered}
+    return [made.text(count * times[count]) if counts is made.flops else made.text(count) for count in ordered[:8]]
+
+
+def main() -> None:
+    """Read the request in this folder, and write the result there."""
+    warnings.simplefilter("ignore")
+    sys.path.insert(0, ".")
+    torch.set_num_threads(1)
+    request = json.loads(Path("request.json").read_text(encoding="utf-8"))
+    prepare_torch()
+    try:
+        with foreign(LOOK_S):
+            found = look(problem_of(request))
+    except Failed as error:
+        found = {"failed": str(error)}
+    Path("result.json").write_text(json.dumps(found), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
