@@ -381,10 +381,10 @@ class PackagedKernel:
         forms = tuple(map(library.form, given))
         return self._call(library, len(inputs), out is not None, forms, tuple(dims.items()))(given)
 
-    def hand_over(self, library: Any, device: int, functions: Sequence[int]) -> None:
+    def hand_over(self, library: Any, device: int, functions: Sequence[Any]) -> None:
         """Have a binding that was built call these functions for torch's tensors on the device, in the plan's order."""
         if library.name == "torch" and (binding := native.built(self.package.folder)):
-            binding.add(device, functions)
+            binding.add(device, [int(function) for function in functions])  # their addresses
             self.direct = binding.call
 
     def _library_of(self, *kinds: type) -> Any:

@@ -62,7 +62,7 @@ class CudaKernel(PackagedKernel):
             self._loaded[device] = Loaded(self.package, device)
         loaded, package = self._loaded[device], self.package
         with loaded.current():
-            self.hand_over(library, device, [int(loaded.functions[name]) for name in package.params])
+            self.hand_over(library, device, [loaded.functions[name] for name in package.params])
             resolved = package.resolved(dims, loaded.facts, loaded.occupancy)
         wanted = program(resolved, package.params, package.operator)
         launches = Launches(loaded.cu, wanted, package.sizes(dims, resolved))
