@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from operators.plan.header import MAX_SOURCE_BYTES
 from tests.choosing import some_slow
 from tests.evo.test_cli import evo
 
@@ -24,7 +25,7 @@ def kernel(body: str, before: str = "") -> bytes:
 
 BAD_KERNELS = {
     "empty": (b"", "there is no header"),
-    "too long": (kernel(RIGHT, "//" + "x" * 1_000_000), "at most 262144 are allowed"),
+    "too long": (kernel(RIGHT, "//" + "x" * 1_000_000), f"at most {MAX_SOURCE_BYTES} are allowed"),
     "header only": (HEADER.encode(), "'axpb' was not declared"),
     "unclosed": (HEADER.replace("*/", "").encode(), "close it with `*/`"),
     "too few arguments": (kernel(RIGHT).replace(b', "n"]', b"]"), "takes 5 parameters, the plan passes 4"),

@@ -6,8 +6,17 @@ import pytest
 
 from operators.definition.spec import RESERVED
 from operators.errors import PlanError
+from operators.plan.header import MAX_HEADER_BYTES, MAX_SOURCE_BYTES
 from operators.plan.reading import FACTS as FACT_NAMES
-from operators.plan.reading import Argument, Plan, ResolvedLaunch, ResolvedPlan, parse_plan
+from operators.plan.reading import (
+    MAX_BUFFERS,
+    MAX_LAUNCHES,
+    Argument,
+    Plan,
+    ResolvedLaunch,
+    ResolvedPlan,
+    parse_plan,
+)
 from tests.operators.sample import FACTS, OPERATOR, header
 
 DIMS = {"rows": 6, "cols": 100, "longest": 9}
@@ -241,8 +250,8 @@ def test_where_a_header_may_stand() -> None:
         ("/*! evo\nzero = []\n", "line 1: the header `/*! evo` has no end; close it with `*/`"),
         ("/*! evo */", "line 1: there is no [[launch]]; a plan needs one"),
         ("\n/*! evo\n\n*/", "line 2: there is no [[launch]]"),
-        ("/*! evo\n*/" + " " * 2**18, "bytes; at most 262144 are allowed"),
-        ("/*! evo\n#" + " " * 2**16 + "\n*/", "the header is longer than 65536 bytes"),
+        ("/*! evo\n*/" + " " * MAX_SOURCE_BYTES, f"bytes; at most {MAX_SOURCE_BYTES} are allowed"),
+        ("/*! evo\n#" + " " * MAX_HEADER_BYTES + "\n*/", f"the header is longer than {MAX_HEADER_BYTES} bytes"),
         ("/*! evo\n*/\n\n// \ud800", "line 4: half a surrogate pair; the file must be valid Unicode"),
         ("/*! evo\na = " + "[" * 500 + "\n*/", "line 2: more than 16 brackets are open"),
     ],
@@ -308,7 +317,7 @@ CUDA_MISTAKES = [
     ('[[buffer]]\nname = "y"\ndtype = "T"\nshape = [1]', "line 3: buffer 1 `y`: `name`: `y` is already a tensor"),
     ('[[buffer]]\nname = "i"\ndtype = "T"\nshape = [1]', "line 3: buffer 1 `i`: `name`: `i` is reserved"),
     ('[[buffer]]\nname = "b"\ndtype = "T"\nshape = ["row"]', "line 5: buffer 1 `b`: `shape`: `row`: unknown name"),
-    ("[[buffer]]\n" * 257, "257 [[buffer]] tables; at most 256 are allowed"),
+    ("[[buffer]]\n" * (MAX_BUFFERS + 1), f"[[buffer]] tables; at most {MAX_BUFFERS} are allowed"),
     # launches
     ("[[launch]]\ngrid = [1]", "line 2: launch 1: `kernel` is missing; write kernel = \"softmax_rows<BLOCK, T>\""),
     ('[[launch]]\nkernel = "f"\nblock = [1]', "line 2: launch 1 `f`: `grid` is missing; write grid = "),
@@ -329,7 +338,7 @@ CUDA_MISTAKES = [
     (launch("args = [1e-5]"), "line 6: launch 1 `f`: `args` 1e-05 is not an expression"),
     (launch('args = ["x, y"]'), "line 6: launch 1 `f`: `args`: `x, y`: one expression is wanted, not several"),
     (launch() + "\n" + launch("when = 'x'", kernel="g"), "line 11: launch 2 `g`: `when`: `x`: `x` is a tensor"),
-    (launch() * 513, "513 [[launch]] tables; at most 512 are allowed"),
+    (launch() * (MAX_LAUNCHES + 1), f"[[launch]] tables; at most {MAX_LAUNCHES} are allowed"),
     # groups
     (launch('group = "g"'), "line 6: launch 1 `f`: `group` 'g' is not declared; add [group.g] with repeat = \"...\""),
     (launch("group = 1"), "line 6: launch 1 `f`: `group` must be a string"),
