@@ -4,8 +4,9 @@ VENV := .venv
 EVO := $(VENV)/bin/evo
 BUDGET ?= 60s
 OPERATORS ?= softmax matrix_mul
+# Three processes a core of a small machine: beside other work they get a fair share of it, and cost seconds on an idle one.
 # Of the ways to share tests out only `worksteal` and `load` come to an end when a process of pytest dies.
-PYTEST_ARGS ?= --numprocesses 3 --dist worksteal
+PYTEST_ARGS ?= --numprocesses 6 --dist worksteal
 # Tests start hundreds of Python processes, which are to find their byte code.
 unexport PYTHONDONTWRITEBYTECODE
 
