@@ -30,16 +30,16 @@ def build(folder: Path, *, include: Sequence[str] = (), link: Sequence[str] = ()
     Programs that load the package from then on use it. It raises RuntimeError with the compiler's words.
     """
     import torch
-    from torch.utils import cpp_extension
 
     source, place = folder / "cpp" / f"{NAME}.cpp", _place(folder)
     if not source.is_file():
         raise RuntimeError(f"{source}: is not there: a kernel without inputs has no binding")
     if not place.is_file():
-        folders = [*cpp_extension.include_paths(), sysconfig.get_path("include"), *include]
-        torch_lib = str(Path(torch.__file__).parent / "lib")
+        root = Path(torch.__file__).parent  # torch.utils.cpp_extension, which tells the same folders, takes setuptools
+        headers = root / "include"
+        folders = [headers, headers / "torch/csrc/api/include", sysconfig.get_path("include"), *include]
         libraries = ["-ltorch_python", "-ltorch", "-ltorch_cpu", "-lc10", *link]
-        arguments = [*FLAGS, *(f"-I{each}" for each in folders), str(source), f"-L{torch_lib}", *libraries]
+        arguments = [*FLAGS, *(f"-I{each}" for each in folders), str(source), f"-L{root / 'lib'}", *libraries]
         try:
             place.parent.mkdir(exist_ok=True)
             compiled(arguments, place)
