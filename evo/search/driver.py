@@ -248,11 +248,8 @@ class Search:
         Where there are many tasks, several requests of one follow each other: so a worker judges them in one visit.
         """
         at_once = max(1, min(MOST_AT_ONCE, len(self.states) // (2 * self.pool.judges)))
-        asleep = {
-            task
-            for task, state in self.states.items()
-            if state.fault or state.idle >= IDLE_LIMIT or self.scheduler.next_is_guest(state)
-        }
+        asleep = {task for task, state in self.states.items() if state.fault or state.idle >= IDLE_LIMIT}
+        asleep |= self.scheduler.next_are_guests()
         begun: list[Outstanding] = []
         rows: list[Rows] = []
         waiting: Counter[Task] = Counter()

@@ -18,6 +18,7 @@ from evo.search.watchdog import Alarm, Watchdog
 from mutators.base import Kind
 from mutators.llm.outside import Tasks
 from mutators.llm.settings import LlmSettings, is_outside
+from operators.definition.spec import Task
 
 WAITED_S = 10.0
 """A search that has not moved for so long stores what it waits for."""
@@ -205,9 +206,9 @@ class Scheduler:
             return False
         return not asked.state.begun or self.flight.has(asked.state, Kind.ANCESTOR)
 
-    def next_is_guest(self, state: TaskState) -> bool:
-        """Whether a guest of a task waits for the last of its ancestors, so that nothing else should come between."""
-        return state.begun and any(asked.state is state and self._early(asked) for asked in self._postponed)
+    def next_are_guests(self) -> set[Task]:
+        """The tasks whose guest waits for the last of its ancestors, so that nothing else should come between."""
+        return {asked.state.task for asked in self._postponed if asked.state.begun and self._early(asked)}
 
     def _may_take_up(self) -> bool:
         """Whether what had to wait may be gone on with: duplicates took no evaluation.
