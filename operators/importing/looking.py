@@ -471,13 +471,11 @@ def inputs_of(
             "range of their type"
         )
     if all(trials.constant):
-        scale = trials.telling(cpu)
+        law = f"normal(0, {trials.telling(cpu):g})"
         for each in described:
             if each["role"] == "in" and each["dtype"] in FLOATING:
-                each["distribution"] = f"normal(0, {scale:g})"
-        made.notes.append(
-            f"the source's own inputs all give one result: numbers are drawn from normal(0, {scale:g}) here"
-        )
+                each["distribution"] = law
+        made.notes.append(f"the source's own inputs all give one result: numbers are drawn from {law} here")
     smallest = sorted((shape["dims"] for shape in hidden), key=trials.elements)
     shapes = [cpu, *smallest[: 1 if trials.is_heavy else MOST_DEGENERATE]]
     drawn_otherwise(made, trials, [each for each in described if each["role"] == "in"], shapes)
