@@ -53,7 +53,7 @@ class Module:
     def is_operators_own(self) -> bool:
         """Whether it belongs to one operator, or some share it: it stands in the folder of a family, or in shared/."""
         first, _, rest = self.name.partition(".")
-        return first == "operators" and "." in rest and not rest.startswith(("definition.", "plan."))
+        return first == "operators" and "." in rest and not rest.startswith(("definition.", "plan.", "importing."))
 
     @property
     def lines(self) -> int:

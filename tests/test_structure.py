@@ -31,7 +31,8 @@ FLOORS = {
         "expression extension files kernel relations",
         "definition",
         "catalog champions plan",
-        "beginning importing prelude",
+        "beginning importing.graphs prelude",
+        "importing",
     ),
     "fitness": (
         "fitness evaluation install sandbox words",

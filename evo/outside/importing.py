@@ -17,7 +17,7 @@ from operators.definition.spec import IDENTIFIER
 from operators.errors import OperatorError, UserError, quote
 from operators.expression import ExpressionError
 from operators.files import read_text
-from operators.importing.readers import Source, read
+from operators.importing.readers import ForeignSource, read
 
 LOOK_S = 600.0
 """Seconds of wall time that a look at a problem may take."""
@@ -33,7 +33,9 @@ def import_problem(source: str, *, inputs: str = "", name: str = "", out: Path |
     return made_operator(read(source, inputs), source, name=name, out=out)
 
 
-def made_operator(problem: Source, source: str, *, name: str = "", out: Path | None = None) -> tuple[Path, list[str]]:
+def made_operator(
+    problem: ForeignSource, source: str, *, name: str = "", out: Path | None = None
+) -> tuple[Path, list[str]]:
     """Write the operator of a problem that was read, as `import_problem` does; `source` is the user's word for it."""
     name = name or problem.name
     if not IDENTIFIER.fullmatch(name):
@@ -95,7 +97,7 @@ def operator_of(named: str, place: Path = Path()) -> str:
     return f"./{folder}"
 
 
-def look(problem: Source) -> Mapping[str, Any]:
+def look(problem: ForeignSource) -> Mapping[str, Any]:
     """The description of a problem, by a process of its own without network or files. Raises UserError."""
     with tempfile.TemporaryDirectory(prefix="evo-import-") as place:
         for file, text in problem.files.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,13 +12,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from operators.importing.symbols import plain, value_of
 
 if TYPE_CHECKING:
-    from operators.importing.looking import Trials
-    from operators.importing.recorded import Recorded
+    pass
 
 Drawn = tuple[str, Any, Any]
 """`uniform`, `normal`, `integers` or `constant`, with two numbers, which may be symbolic for `integers`."""
-LARGE = 2.0**45
-"""Factor by which inputs of a verdict are larger than those of the source at most."""
 _COPIES = {"_to_copy", "clone", "detach", "alias", "copy", "contiguous", "empty_like", "squeeze", "unsqueeze"}
 
 
@@ -99,32 +96,6 @@ def shrunk(entry: Mapping[str, Any], scale: float) -> dict[str, Any]:
     """The distribution of a tensor whose numbers are so much smaller."""
     law = re.fullmatch(r"(uniform|normal)\((.+), (.+)\)", entry.get("distribution", ""))
     return {"distribution": f"{law[1]}({scale * float(law[2]):.6g}, {scale * float(law[3]):.6g})"} if law else {}
-
-
-def drawn_otherwise(
-    made: Recorded, trials: Trials, inputs: list[dict[str, Any]], shapes: Sequence[Mapping[str, int]]
-) -> None:
-    """Keep zeros and large numbers from the inputs with which results are not finite where they are drawn.
-
-    Where an axis is short, whole rows of what a verdict draws may be zero.
-    """
-    zeros, large = trials.fragile(
-        shapes, [lambda x: x * (torch.rand(x.shape) < 0.8), lambda x: x * (torch.rand(x.shape) < 0.1)],
-        [lambda x: x * LARGE],
-    )  # fmt: skip
-    for each in inputs:
-        if each["name"] in large:
-            each["bounded"] = True
-            if normal := re.fullmatch(r"normal\((.+), (.+)\)", each.get("distribution", "")):
-                mean, deviation = map(float, normal.groups())
-                each["distribution"] = f"uniform({mean - 2 * deviation:.6g}, {mean + 2 * deviation:.6g})"
-            made.notes.append(f"`{each['name']}` keeps to its range, beyond which results are not finite")
-        if each["name"] in zeros:
-            each["specials"] = []
-            made.notes.append(f"`{each['name']}` holds no zeros, with which results are not finite")
-            above = re.fullmatch(r"uniform\(0, (.+)\)", each.get("distribution", ""))
-            if above:
-                each["distribution"] = f"uniform({float(above[1]) / 64:.6g}, {above[1]})"
 
 
 def varied(values: torch.Tensor) -> torch.Tensor:

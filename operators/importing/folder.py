@@ -13,9 +13,9 @@ from operators.errors import OperatorError, UserError
 from operators.expression import parse
 from operators.files import read_text
 from operators.identity import digest
-from operators.importing.graph import Graph, check_name, checked, write_graph
-from operators.importing.kernels import generate
-from operators.importing.readers import Source
+from operators.importing.graphs.graph import Graph, check_name, checked, write_graph
+from operators.importing.graphs.kernels import generate
+from operators.importing.readers import ForeignSource
 
 NOTE = "IMPORTED.md"
 ORIGIN = "origin"
@@ -27,7 +27,7 @@ REFERENCE = '''"""{name}: what graph.json says, evaluated in fp64. `evo import` 
 
 from pathlib import Path
 
-from operators.importing.graph import evaluate, read_graph
+from operators.importing.graphs.graph import evaluate, read_graph
 
 GRAPH = read_graph(Path(__file__).with_name("graph.json"))
 
@@ -39,7 +39,7 @@ def reference({arguments}):
 
 library = reference
 '''
-IMPORTS = """from operators.importing.graph import evaluate, read_graph
+IMPORTS = """from operators.importing.graphs.graph import evaluate, read_graph
 from operators.importing.running import {analysis}
 """
 MAGNITUDE = """
@@ -58,7 +58,7 @@ def inputs(rng, device, {arguments}):
 """
 
 
-def write(source: Source, found: Mapping[str, Any], folder: Path, name: str) -> list[str]:
+def write(source: ForeignSource, found: Mapping[str, Any], folder: Path, name: str) -> list[str]:
     """Write the operator, and return the lines of its note. Raises UserError where the folder is there already."""
     graph = checked(found["graph"], str(source.origin))
     for each in (*found["dims"], *found["derived"], *(size for sizes in _sizes(found) for size in sizes)):
@@ -93,7 +93,7 @@ def write(source: Source, found: Mapping[str, Any], folder: Path, name: str) -> 
     return lines
 
 
-def _call(source: Source, found: Mapping[str, Any]) -> dict[str, Any]:
+def _call(source: ForeignSource, found: Mapping[str, Any]) -> dict[str, Any]:
     """The way from the arguments and results of the problem to the operator's tensors."""
     outputs = [tensor["name"] for tensor in found["inputs"] if tensor.get("bool")]
     inputs = {t["name"]: [t["origin"], *t["path"]] for t in found["inputs"] if t["role"] == "in"}
@@ -120,7 +120,7 @@ def _sizes(found: Mapping[str, Any]) -> list[Mapping[str, int]]:
     ]
 
 
-def holds(folder: Path, source: Source) -> bool:
+def holds(folder: Path, source: ForeignSource) -> bool:
     """Whether a folder was made from this very source."""
     try:
         return digest(*source.files.values()) in read_text(folder / NOTE)
@@ -132,7 +132,7 @@ def _put(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def _note(source: Source, name: str, lines: list[str], found: Mapping[str, Any]) -> str:
+def _note(source: ForeignSource, name: str, lines: list[str], found: Mapping[str, Any]) -> str:
     listed = "\n".join(f"- {line}" for line in lines) or "- nothing"
     return (
         f"# {name}\n\nImported from a problem in the format of {source.format}.\n\n"
@@ -151,7 +151,7 @@ def _different(workloads: Iterable[Mapping[str, int]]) -> list[dict[str, int]]:
     return seen
 
 
-def _toml(source: Source, found: Mapping[str, Any], name: str, dims: Mapping[str, int]) -> Iterator[str]:
+def _toml(source: ForeignSource, found: Mapping[str, Any], name: str, dims: Mapping[str, int]) -> Iterator[str]:
     def text(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False)
 
@@ -194,7 +194,7 @@ def _toml(source: Source, found: Mapping[str, Any], name: str, dims: Mapping[str
     yield f"\n[tolerance]\nbound = {text('exact' if exact else bound)}\nterms = {text(found['terms'])}"
 
 
-def _counts(source: Source, found: Mapping[str, Any]) -> dict[str, int]:
+def _counts(source: ForeignSource, found: Mapping[str, Any]) -> dict[str, int]:
     """The number of recorded calls of each workload, by the workload as text."""
     counts: dict[str, int] = {}
     for sizes, call in zip(found["workloads"], source.call.get("workloads", ()), strict=False):
@@ -231,7 +231,7 @@ def _reference(found: Mapping[str, Any], graph: Graph, name: str) -> str:
     )
     if found["bound"] != "measured":
         imports = IMPORTS.format(analysis=found["bound"])
-        text = text.replace("from operators.importing.graph import evaluate, read_graph\n", imports)
+        text = text.replace("from operators.importing.graphs.graph import evaluate, read_graph\n", imports)
         text += MAGNITUDE.format(analysis=found["bound"], arguments=", ".join([*tensors, *dims]))
     drawn = [tensor for tensor in found["inputs"] if "integers" in tensor and tensor["name"] in tensors]
     if drawn:

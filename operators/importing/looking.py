@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,16 +22,16 @@ from torch.utils import _pytree as pytree
 
 from operators.definition.forms import tensors_bytes
 from operators.expression import MAX_CHARACTERS
-from operators.importing.draws import drawn_otherwise, observed, shrunk, varied
-from operators.importing.graph import Graph, checked, evaluate
+from operators.importing.draws import observed, shrunk, varied
+from operators.importing.graphs.graph import Graph, checked, evaluate
 from operators.importing.problems import Problem, problem_of
-from operators.importing.recorded import Recorded, recorded
 from operators.importing.running import running
 from operators.importing.symbols import at
 from operators.importing.tracing import (
     REAL_S,
     Failed,
     Leaves,
+    Recorded,
     Symbolic,
     Unrolled,
     attempts,
@@ -38,6 +39,8 @@ from operators.importing.tracing import (
     prepare_torch,
 )
 
+LARGE = 2.0**45
+"""Factor by which inputs of a verdict are larger than those of the source at most."""
 LOOK_S = 500
 """Seconds that a whole look may compute."""
 MOST_ELEMENTS = 3_000_000
@@ -425,7 +428,7 @@ def look(problem: Problem) -> dict[str, Any]:
         problem = problem.smallest()
         symbolic = attempts(problem)
     try:
-        made = recorded(symbolic, problem)
+        made = Recorded(symbolic, problem)
     except ValueError as error:
         raise Failed(str(error)) from None
     graph = checked(made.graph)
@@ -480,6 +483,32 @@ def inputs_of(
     shapes = [cpu, *smallest[: 1 if trials.is_heavy else MOST_DEGENERATE]]
     drawn_otherwise(made, trials, [each for each in described if each["role"] == "in"], shapes)
     return described
+
+
+def drawn_otherwise(
+    made: Recorded, trials: Trials, inputs: list[dict[str, Any]], shapes: Sequence[Mapping[str, int]]
+) -> None:
+    """Keep zeros and large numbers from the inputs with which results are not finite where they are drawn.
+
+    Where an axis is short, whole rows of what a verdict draws may be zero.
+    """
+    zeros, large = trials.fragile(
+        shapes, [lambda x: x * (torch.rand(x.shape) < 0.8), lambda x: x * (torch.rand(x.shape) < 0.1)],
+        [lambda x: x * LARGE],
+    )  # fmt: skip
+    for each in inputs:
+        if each["name"] in large:
+            each["bounded"] = True
+            if normal := re.fullmatch(r"normal\((.+), (.+)\)", each.get("distribution", "")):
+                mean, deviation = map(float, normal.groups())
+                each["distribution"] = f"uniform({mean - 2 * deviation:.6g}, {mean + 2 * deviation:.6g})"
+            made.notes.append(f"`{each['name']}` keeps to its range, beyond which results are not finite")
+        if each["name"] in zeros:
+            each["specials"] = []
+            made.notes.append(f"`{each['name']}` holds no zeros, with which results are not finite")
+            above = re.fullmatch(r"uniform\(0, (.+)\)", each.get("distribution", ""))
+            if above:
+                each["distribution"] = f"uniform({float(above[1]) / 64:.6g}, {above[1]})"
 
 
 def in_range(

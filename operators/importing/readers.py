@@ -28,7 +28,7 @@ HERE = "problem.py"
 
 
 @dataclass(frozen=True)
-class Source:
+class ForeignSource:
     """A problem of others, not yet looked at."""
 
     format: str
@@ -44,7 +44,7 @@ class Source:
     """Facts for a solution in this format: of a definition its name, its arguments and its workloads."""
 
 
-def read(source: str, inputs: str = "") -> Source:
+def read(source: str, inputs: str = "") -> ForeignSource:
     """Read a problem of any format. Raises UserError with one line."""
     place, _, function = source.partition(":") if re.search(r"\.py:\w+$", source) else (source, "", "")
     path = Path(place).expanduser()
@@ -92,7 +92,7 @@ def _functions(path: Path) -> tuple[str, set[str]]:
     return text, names
 
 
-def _module(path: Path, inputs: str) -> Source:
+def _module(path: Path, inputs: str) -> ForeignSource:
     text, names = _functions(path)
     wanted = {"Model", "get_inputs"}
     if not wanted <= names:
@@ -105,12 +105,12 @@ def _module(path: Path, inputs: str) -> Source:
         raise UserError("--inputs goes with module.py:function; a KernelBench problem has get_inputs()")
     if "get_init_inputs" not in names:
         text += "\n\ndef get_init_inputs():\n    return []\n"
-    return Source(
+    return ForeignSource(
         "KernelBench", operator_name(path.stem), path, {"kind": "module", "file": HERE}, {HERE: text}, licence(path)
     )
 
 
-def _callable(path: Path, function: str, inputs: str) -> Source:
+def _callable(path: Path, function: str, inputs: str) -> ForeignSource:
     text, names = _functions(path)
     file, _, maker = inputs.rpartition(":")
     if not maker:
@@ -121,10 +121,10 @@ def _callable(path: Path, function: str, inputs: str) -> Source:
         if name not in names:
             raise UserError(f"{path}: it defines no {quote(name)}; it defines {', '.join(sorted(names)) or 'nothing'}")
     request = {"kind": "callable", "file": HERE, "function": function, "inputs": maker}
-    return Source("PyTorch function", operator_name(function), path, request, {HERE: text}, licence(path))
+    return ForeignSource("PyTorch function", operator_name(function), path, request, {HERE: text}, licence(path))
 
 
-def _folder(path: Path) -> Source:
+def _folder(path: Path) -> ForeignSource:
     if (path / "definition.json").is_file():
         return _definition(path / "definition.json", path / "workload.jsonl")
     if (path / "task.yml").is_file() and (path / "reference.py").is_file():
@@ -135,7 +135,7 @@ def _folder(path: Path) -> Source:
 # --- definitions with axes ------------------------------------------------------------------------------------------
 
 
-def _definition(path: Path, beside: Path | None) -> Source:
+def _definition(path: Path, beside: Path | None) -> ForeignSource:
     raw = json.loads(read_text(path))
     if not isinstance(raw, dict) or not {"name", "axes", "inputs", "outputs", "reference"} <= raw.keys():
         raise UserError(f"{path}: no definition; it needs name, axes, inputs, outputs and reference")
@@ -174,7 +174,8 @@ def _definition(path: Path, beside: Path | None) -> Source:
         "outputs": list(raw["outputs"]),
         "workloads": lines[:MOST_WORKLOADS],
     }
-    return Source(name, operator_name(raw["name"]), path, request, {HERE: raw["reference"]}, licence(path), notes, call)
+    files = {HERE: raw["reference"]}
+    return ForeignSource(name, operator_name(raw["name"]), path, request, files, licence(path), notes, call)
 
 
 def _entries(
@@ -203,7 +204,7 @@ def _workloads(path: Path, raw: Mapping[str, Any], beside: Path | None) -> list[
 # --- GPU MODE ---------------------------------------------------------------------------------------------------------
 
 
-def _task(path: Path) -> Source:
+def _task(path: Path) -> ForeignSource:
     specs = _specs(read_text(path / "task.yml"))
     if not specs:
         raise UserError(f"{path / 'task.yml'}: it lists no tests and no benchmarks with arguments")
@@ -215,7 +216,7 @@ def _task(path: Path) -> Source:
     smallest = min(specs, key=lambda s: math.prod(v for n, v in s.items() if type(v) is int and n != "seed" and v > 0))
     request = {"kind": "spec", "file": HERE, "spec": smallest, "workloads": specs[-MOST_WORKLOADS:]}
     name = operator_name(re.sub(r"_py$", "", path.name))
-    return Source("GPU MODE", name, path, request, files, licence(path))
+    return ForeignSource("GPU MODE", name, path, request, files, licence(path))
 
 
 def _specs(text: str) -> list[dict[str, Any]]:

@@ -30,8 +30,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from operators.dtypes import ACCUMULATOR, DTYPES, DType
 from operators.errors import OperatorError
-from operators.importing.graph import TORCH_DTYPES
-from operators.importing.pointwise import COMPARISONS
+from operators.importing.graphs.graph import TORCH_DTYPES
+from operators.importing.graphs.pointwise import COMPARISONS
 from operators.shared.errors import DIVISION_ULPS, EXP_ULPS, LOG_ULPS, NORMAL_MIN, ROOT_ULPS, SINE_ULPS
 
 FEW_TERMS = 16

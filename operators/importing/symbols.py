@@ -13,7 +13,7 @@ import torch
 from torch.utils._sympy.functions import FloorDiv
 
 from operators.expression import FUNCTIONS
-from operators.importing.graph import CALC
+from operators.importing.graphs.graph import CALC
 
 MOST_BELOW = 2**20
 """Largest denominator of a factor such as 0.75; 0.1 as a computer has it is no quotient of small numbers."""

@@ -16,7 +16,7 @@ from typing import Any
 from operators.errors import UserError
 from operators.files import python_fault, read_text
 from operators.identity import digest
-from operators.importing.readers import HERE, MOST_WORKLOADS, PLAIN, Source, licence, operator_name
+from operators.importing.readers import HERE, MOST_WORKLOADS, PLAIN, ForeignSource, licence, operator_name
 
 RECORD_FORMAT = 1
 NO_RECORD = "it is no record of calls, as evo record writes it"
@@ -63,7 +63,7 @@ def definition(path: Path, name: str) -> tuple[str, ast.FunctionDef]:
     return text, found[-1]
 
 
-def taken(named: str, shapes: Path, reference: str = "") -> Source:
+def taken(named: str, shapes: Path, reference: str = "") -> ForeignSource:
     """Return the problem that a function and a record of its calls are. It raises UserError with one line.
 
     `reference`: another FILE:NAME that computes the same in torch, where the function itself launches a kernel.
@@ -88,7 +88,7 @@ def taken(named: str, shapes: Path, reference: str = "") -> Source:
     }  # fmt: skip
     call = {"into": where, "source": source_digest(path, name), "arguments": list(arguments), "constants": constants}
     call["workloads"] = calls
-    return Source("recorded calls", operator_name(name), source, request, files, licence(source), notes, call)
+    return ForeignSource("recorded calls", operator_name(name), source, request, files, licence(source), notes, call)
 
 
 def _record(shapes: Path) -> Mapping[str, Any]:

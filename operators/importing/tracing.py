@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import sympy
 import torch
-from torch import nn
+from torch import fx, nn
 from torch._decomp import core_aten_decompositions
 from torch._guards import Source
 from torch._subclasses.fake_impls import register_op_impl
@@ -29,10 +31,26 @@ from torch.nn.functional import linear
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from operators.definition.reading import REFERENCE_ARGUMENTS
+from operators.definition.spec import CPP_KEYWORDS, RESERVED
+from operators.dtypes import DTYPES
+from operators.expression import parse
 from operators.importing.draws import Draws
 from operators.importing.problems import Problem
-from operators.importing.symbols import plain, value_of
+from operators.importing.symbols import Unwritable, argument, integer_text, plain, value_of
 
+NAMES = {
+    torch.float64: "fp64", torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16", torch.int64: "int64",
+    torch.int32: "int32", torch.int8: "int8", torch.uint8: "uint8", torch.bool: "bool",
+}  # fmt: skip
+SAME = {"clone", "alias", "detach", "lift_fresh_copy", "lift_fresh", "contiguous"}
+"""Operators that hand on what they get."""
+VIEWED = {"squeeze_", "unsqueeze_", "transpose_", "t_"}
+"""Operators that look at their argument in another way, as a product with a vector does with its result."""
+LONGEST = 40
+"""Characters of a size's expression that is written where it is used; a longer one gets a name."""
+MOST_CONSTANT = 4096
+DROPPED = ("device", "layout", "pin_memory", "memory_format", "non_blocking")
 TRACE_S = 100
 """Seconds that one attempt with symbols may take; after it no sizes are symbols."""
 MOST_CALLS = 5000
@@ -402,3 +420,397 @@ def seen_from_outside(problem: Problem) -> Problem:
         return call, pytree.tree_unflatten(leaves, spec)
 
     return Problem(problem.sizes, made)
+
+
+# --- in the words of a graph ------------------------------------------------------------------------------------------
+
+
+class Recorded:
+    """One computation, in the words of a graph."""
+
+    def __init__(self, symbolic: Symbolic, problem: Problem) -> None:
+        self.symbolic, self.notes = symbolic, list[str]()
+        self.module = symbolic.module
+        self._clean()
+        self.taken: set[str] = set()
+        self.symbols: dict[Any, str] = {}
+        self.dims: dict[str, str] = {}
+        """Dims by knob."""
+        self.derived: dict[str, str] = {}
+        self.sizes: list[Any] = []
+        self.counts: list[Any] = []
+        self.flops: list[Any] = []
+        self.terms: list[Any] = []
+        """Terms of sums."""
+        used = self._used_symbols()
+        for symbol, knob in symbolic.used().items():
+            if symbol in used:
+                self.symbols[symbol] = self.dims[knob] = self._named(knob)
+        self._inputs()
+        self.nodes: list[dict[str, Any]] = []
+        self.constants: list[dict[str, Any]] = []
+        for node in self.module.graph.nodes:
+            if node.op == "call_function":
+                self._call(node)
+            elif node.op == "get_attr":
+                self._constant(node)
+        self.graph: dict[str, Any] = {"outputs": self._outputs()}
+        self.graph |= {"inputs": self.inputs, "constants": self.constants, "nodes": self._needed()}
+        self.graph["dims"] = [*self.dims.values(), *self.derived]
+        follows = {n for n, s in symbolic.symbols.items() if getattr(symbolic.expr(s), "free_symbols", None)}
+        fixed = [name for name in problem.sizes if name not in {*self.dims, *follows}]
+        if fixed and self.dims:
+            self.notes.append(f"constant, as the source or its conditions ask for it: {', '.join(fixed)}")
+
+    # --- preparation ------------------------------------------------------------------------------------------------
+
+    def _clean(self) -> None:
+        """Take out changes of inputs that nothing reads, and what nothing needs."""
+        graph = self.module.graph
+        for node in list(graph.nodes):
+            if node.op == "call_function" and _operator(node) == "copy_":
+                node.replace_all_uses_with(node.args[1])
+                graph.erase_node(node)
+        graph.eliminate_dead_code(lambda node: node.op in ("placeholder", "output"))
+
+    def _used_symbols(self) -> set[Any]:
+        found: set[Any] = set()
+        for node in self.module.graph.nodes:
+            unused = node.op == "placeholder" and not node.users
+            for value in [] if unused else pytree.tree_leaves(node.meta.get("val")):
+                numbers = value.shape if isinstance(value, torch.Tensor) else [value]
+                for number in numbers:
+                    expr = self.symbolic.expr(number)
+                    found |= getattr(expr, "free_symbols", set())
+        return found
+
+    def _named(self, wanted: str) -> str:
+        """A name that nothing else has."""
+        name = re.sub(r"\W+", "_", wanted, flags=re.ASCII).strip("_") or "x"
+        name = name if name[0].isalpha() else f"x{name}"
+        while name in self.taken or name in RESERVED | CPP_KEYWORDS | REFERENCE_ARGUMENTS or name in ("I", "lambda"):
+            name += "_"
+        self.taken.add(name)
+        return name
+
+    def _inputs(self) -> None:
+        leaves = self.symbolic.leaves
+        placeholders = [node for node in self.module.graph.nodes if node.op == "placeholder"][1:]
+        self.refs: dict[fx.Node, dict[str, Any]] = {}
+        self.tensor_names: dict[str, str] = {}
+        self.inputs: list[dict[str, Any]] = []
+        every = zip(placeholders, leaves.names, leaves.tensors, strict=True)
+        used = [(node, name, tensor) for node, name, tensor in every if node.users]
+        floating = Counter(t.dtype for _, _, t in used if t.is_floating_point())
+        common = floating.most_common(1)[0][0] if floating else torch.float32
+        if common not in NAMES:
+            raise ValueError(f"tensors of type {common} cannot be imported")
+        self.dtype = NAMES[common]
+        self.converted: list[dict[str, Any]] = []
+        for node, name, tensor in used:
+            mine = self._named(name)
+            self.tensor_names[name] = mine
+            shape, dtype = self._shape(tensor), self._dtype(tensor.dtype)
+            self.refs[node] = {"ref": mine}
+            if dtype == "bool":  # kernels are given bytes
+                held = self._named(f"{mine}_true")
+                self.refs[node] = {"ref": held}
+                value = {"shape": shape, "dtype": "bool"}
+                self.converted.append(
+                    {"name": held, "op": "aten.ne.Scalar", "args": [{"ref": mine}, 0], "outputs": [value]}
+                )
+                dtype = "uint8"
+            self.inputs.append({"name": mine, "shape": shape, "dtype": dtype})
+
+    # --- nodes ------------------------------------------------------------------------------------------------------
+
+    def text(self, expr: Any) -> str:
+        """An integer expression, in our language; a long one gets a name."""
+        expr = sympy.sympify(self.symbolic.env.replace(expr) if isinstance(expr, sympy.Basic) else expr)
+        written = integer_text(expr, self.symbols)
+        if len(written) <= LONGEST:
+            return written
+        for name, known in self.derived.items():
+            if known == written:
+                return name
+        if len(written) > 480:
+            raise Unwritable(f"a size is an expression of {len(written)} characters")
+        name = self._named(f"size{len(self.derived) + 1}")
+        self.derived[name] = written
+        return name
+
+    def _shape(self, tensor: torch.Tensor) -> list[str]:
+        exprs = [sympy.sympify(self.symbolic.expr(size)) for size in tensor.shape]
+        self.sizes += exprs
+        self.counts.append(product(exprs))
+        return [self.text(expr) for expr in exprs]
+
+    def _dtype(self, dtype: torch.dtype) -> str:
+        name = NAMES.get(dtype)
+        if name is None:
+            raise ValueError(f"tensors of type {str(dtype).removeprefix('torch.')} cannot be imported")
+        if name == self.dtype:
+            return "T"
+        return "ACC" if name == "fp32" and self.dtype in ("fp16", "bf16") else name
+
+    def _argument(self, value: Any) -> Any:
+        if isinstance(value, fx.Node):
+            if value in self.refs:
+                return dict(self.refs[value])
+            return argument(self.symbolic.expr(value.meta["val"]), self.symbols)
+        if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+            return argument(self.symbolic.expr(value), self.symbols)
+        if isinstance(value, list | tuple):
+            return [self._argument(each) for each in value]
+        if isinstance(value, torch.dtype):
+            return self._dtype(value)
+        if isinstance(value, float) and value in (float("inf"), float("-inf")):
+            return {"calc": "float", "args": ["inf" if value > 0 else "-inf"]}
+        if value is None or isinstance(value, bool | int | float | str):
+            return value
+        if isinstance(value, torch.device | torch.layout | torch.memory_format):
+            return None
+        raise ValueError(f"an argument of kind {type(value).__name__} cannot be written")
+
+    def _call(self, node: fx.Node) -> None:
+        if not isinstance(node.target, torch._ops.OpOverload):
+            if getattr(node.target, "__name__", "") == "getitem" and node.args[0] in self.refs:
+                self.refs[node] = {**self.refs[node.args[0]], "index": node.args[1]}  # type: ignore[index]
+            return
+        name = _operator(node)
+        value = node.meta.get("val")
+        if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool | int | float | bool):
+            if name in ("_local_scalar_dense", "item"):
+                raise ValueError("it reads a value of a tensor while it computes, which no graph can")
+            return
+        if torch.Tag.nondeterministic_seeded in node.target.tags and name != "native_dropout":
+            raise ValueError(f"it draws random numbers (aten.{name}), so that there is no one right result")
+        source = node.args[0] if node.args else None
+        same = name in SAME or (name == "_to_copy" and value.dtype == source.meta["val"].dtype)  # type: ignore[union-attr]
+        if same and source in self.refs:
+            self.refs[node] = self.refs[source]  # type: ignore[index]
+            return
+        if name == "as_strided_" and _same_elements(source, node):
+            self.refs[node] = self.refs[source]  # type: ignore[index]
+            return
+        if name == "copy" and _alike(node.args[0], node.args[1]):
+            self.refs[node] = self.refs[node.args[1]]  # type: ignore[index]
+            return
+        tensors = [each for each in (value if isinstance(value, tuple | list) else [value]) if each is not None]
+        made = {
+            "name": self._named(node.name),
+            "op": str(node.target).replace("_.", ".") if name in VIEWED else str(node.target),
+            "args": [self._argument(each) for each in node.args],
+            "kwargs": {k: self._argument(v) for k, v in node.kwargs.items() if k not in DROPPED and v is not None},
+            "outputs": [{"shape": self._shape(each), "dtype": self._dtype(each.dtype)} for each in tensors],
+        }
+        self.nodes.append(made)
+        self.flops.append(self._work(node, name, tensors[0]))
+        self.refs[node] = {"ref": made["name"]}
+
+    def _constant(self, node: fx.Node) -> None:
+        tensor: Any = self.module
+        for part in str(node.target).split("."):
+            tensor = getattr(tensor, part)
+        values = tensor.detach()
+        if values.numel() > MOST_CONSTANT or type(values).__name__ == "FakeTensor":
+            raise ValueError(f"a constant of {values.numel()} elements is part of it; make it an argument")
+        name = self._named(f"constant{len(self.constants) + 1}")
+        self.constants.append({"name": name, "shape": [str(size) for size in values.shape],
+                               "dtype": self._dtype(values.dtype), "values": values.flatten().tolist()})  # fmt: skip
+        self.refs[node] = {"ref": name}
+
+    def _work(self, node: fx.Node, name: str, out: torch.Tensor) -> Any:
+        """Operations of a plain algorithm."""
+
+        def shape(tensor: Any) -> list[Any]:
+            value = tensor.meta["val"] if isinstance(tensor, fx.Node) else tensor
+            return [sympy.sympify(self.symbolic.expr(size)) for size in value.shape]
+
+        count = product(shape(out))
+        args = [
+            each for each in node.args if isinstance(each, fx.Node) and isinstance(each.meta.get("val"), torch.Tensor)
+        ]
+        if name in ("mm", "bmm"):
+            self.terms.append(shape(args[0])[-1])
+            return 2 * count * shape(args[0])[-1]
+        if name in ("addmm", "baddbmm"):
+            self.terms.append(shape(args[1])[-1])
+            return 2 * count * shape(args[1])[-1]
+        if name == "convolution":
+            weight = shape(args[1])
+            self.terms.append(product(weight[1:]))
+            return 2 * (product(shape(args[0])) if node.args[6] else count) * product(weight[1:])
+        if "pool" in name and isinstance(node.args[1], list | tuple) and all(isinstance(k, int) for k in node.args[1]):
+            return count * product(node.args[1])
+        if name in ("view", "permute", "expand", "unsqueeze", "squeeze", "select", "slice"):
+            return sympy.Integer(0)
+        whole = product(shape(args[0])) if args else count
+        if name in ("sum", "mean", "var", "prod", "cumsum", "native_layer_norm", "_softmax", "linalg_vector_norm"):
+            shrunk = sympy.cancel(whole / count) if whole != count else whole
+            self.terms.append(shrunk if shrunk.is_polynomial() else whole)
+        return whole if whole.free_symbols > count.free_symbols else count
+
+    def _outputs(self) -> list[dict[str, Any]]:
+        (output,) = [node for node in self.module.graph.nodes if node.op == "output"]
+        leaves = [leaf for leaf in pytree.tree_leaves(output.args[0]) if _is_node(leaf, self.refs)]
+        if not leaves:
+            raise ValueError("it returns no tensor")
+        names = [self._named("y" if len(leaves) == 1 else f"y{index}") for index in range(len(leaves))]
+        waiting = iter(names)
+        self.returned = _structure(
+            pytree.tree_map(lambda leaf: next(waiting) if _is_node(leaf, self.refs) else None, output.args[0])
+        )
+        self.described_outputs: list[dict[str, Any]] = []
+        self.results = [list(leaf.meta["val"].shape) for leaf in leaves]
+        taken = {each["name"] for each in self.inputs}
+        made: list[dict[str, Any]] = []
+        for name, leaf in zip(names, leaves, strict=True):
+            ref, value = self.refs[leaf], leaf.meta["val"]
+            shape, dtype = self._shape(value), self._dtype(value.dtype)
+            entry = {"name": name, "shape": shape, "dtype": "uint8" if dtype == "bool" else dtype}
+            self.described_outputs.append({**entry, "bool": dtype == "bool"})
+            if dtype == "bool" or ref["ref"] in taken:
+                op = ("aten._to_copy.default", {"dtype": "uint8"}) if dtype == "bool" else ("aten.clone.default", {})
+                node = {"name": self._named(f"{name}_made"), "op": op[0], "args": [dict(ref)], "kwargs": op[1],
+                        "outputs": [{"shape": shape, "dtype": entry["dtype"]}]}  # fmt: skip
+                self.nodes.append(node)
+                ref = {"ref": node["name"]}
+            taken.add(ref["ref"])
+            made.append({"name": name, "ref": ref["ref"], "index": ref.get("index", 0)})
+        return made
+
+    def _needed(self) -> list[dict[str, Any]]:
+        """The nodes that outputs hang on; inputs that none of them reads are left out."""
+        wanted = {out["ref"] for out in self.graph["outputs"]}
+        kept = []
+        for node in reversed([*self.converted, *self.nodes]):
+            if node["name"] in wanted:
+                kept.append(node)
+                wanted |= set(_references([node["args"], node.get("kwargs", {})]))
+        self.inputs[:] = [each for each in self.inputs if each["name"] in wanted]
+        self.constants[:] = [each for each in self.constants if each["name"] in wanted]
+        return kept[::-1]
+
+    # --- what trials and folders ask --------------------------------------------------------------------------------
+
+    def environment(self, dims: Mapping[str, int]) -> dict[str, int]:
+        """Dims with those that follow from them."""
+        env = dict(dims)
+        for name, text in self.derived.items():
+            env[name] = parse(text, tuple(env)).evaluate(env)
+        return env
+
+    def values(self, leaves: Leaves, tensors: list[torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The graph's inputs, from leaves of the problem in the same order."""
+        wanted = {each["name"] for each in self.inputs}
+        named = {self.tensor_names.get(name): tensor for name, tensor in zip(leaves.names, tensors, strict=True)}
+        return {name: tensor for name, tensor in named.items() if name in wanted}  # type: ignore[misc]
+
+    def bytes(self) -> str:
+        """A formula for the bytes of all tensors, with like terms added up."""
+        mine = {ours: name for name, ours in self.tensor_names.items()}
+        tensors = dict(zip(self.symbolic.leaves.names, self.symbolic.leaves.tensors, strict=True))
+        every = [(each["dtype"], list(tensors[mine[each["name"]]].shape)) for each in self.inputs]
+        every += [(each["dtype"], shape) for each, shape in zip(self.described_outputs, self.results, strict=True)]
+        sums: dict[str, Any] = {}
+        for dtype, shape in every:
+            size = str(DTYPES[dtype].size) if dtype in DTYPES else f"sizeof_{dtype}"
+            exprs = [sympy.sympify(self.symbolic.expr(number)) for number in shape]
+            sums[size] = sums.get(size, 0) + product(exprs)
+        return " + ".join(f"{size} * ({self.text(sympy.expand(count))})" for size, count in sums.items())
+
+    def workload(self, symbolic: Symbolic, sizes: Mapping[str, int]) -> dict[str, int]:
+        """The dims of a workload."""
+        return {dim: int(sizes[knob]) for knob, dim in self.dims.items()}
+
+    def described(self, symbolic: Symbolic, seen: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The tensors of operator.toml: inputs with what they are drawn from, and outputs."""
+        tensors = dict(zip(symbolic.leaves.names, symbolic.leaves.tensors, strict=True))
+        origins = dict(zip(symbolic.leaves.names, symbolic.leaves.origins, strict=True))
+        paths = dict(zip(symbolic.leaves.names, symbolic.leaves.paths, strict=True))
+        listed: list[dict[str, Any]] = []
+        mine = {ours: name for name, ours in self.tensor_names.items()}
+        for each in self.inputs:
+            name = mine[each["name"]]
+            drawn = symbolic.draws.of(tensors[name])
+            entry = {**each, "role": "in", "origin": origins[name], "path": paths[name]}
+            listed.append(entry | self._drawn(entry, drawn, seen.get(each["name"])))
+        return listed + [{**each, "role": "out"} for each in self.described_outputs]
+
+    def _drawn(self, entry: Mapping[str, Any], drawn: Any, seen: Any) -> dict[str, Any]:
+        name = entry["name"]
+        if (drawn and drawn[0] == "constant") or (seen and seen[1] == seen[2] and seen[0] != "normal"):
+            value = drawn[1] if drawn and drawn[0] == "constant" else seen[1]
+            if entry["dtype"] not in ("T", "ACC", "fp32", "fp64", "fp16", "bf16"):
+                return {"distribution": "integers(0, 1)"}
+            low, high = value - 0.5, value + 0.5
+            self.notes.append(
+                f"`{name}` is {value:g} everywhere in the source, and drawn from {low:g} to {high:g} here"
+            )
+            return {"distribution": f"uniform({low:g}, {high:g})"}
+        if drawn and drawn[0] == "integers":
+            low, high = (self.text(sympy.sympify(bound)) for bound in drawn[1:])
+            whole = all(re.fullmatch(r"-?\d+", bound) for bound in (low, high))
+            return {"distribution": f"integers({low}, {high})"} if whole else {"integers": [low, high]}
+        if drawn:
+            kind, a, b = drawn
+            return {"distribution": f"{kind}({_number(a)}, {_number(b)})"}
+        if seen is None:
+            return {"distribution": "normal(0, 1)" if entry["dtype"] in ("T", "ACC") else "integers(0, 1)"}
+        kind, a, b, pattern = seen
+        if entry["dtype"] not in ("T", "ACC", "fp32", "fp64", "fp16", "bf16"):
+            kind = "integers"
+        self.notes.append(f"`{name}` is drawn from what its values looked like")
+        return {"distribution": f"{kind}({_number(a)}, {_number(b)})"} | ({"pattern": pattern} if pattern else {})
+
+
+def product(factors: Sequence[Any]) -> Any:
+    """The product as sympy has it, of none too."""
+    return sympy.Mul(*factors)
+
+
+def _is_node(leaf: Any, refs: Mapping[fx.Node, Any]) -> bool:
+    return isinstance(leaf, fx.Node) and leaf in refs
+
+
+def _structure(value: Any) -> Any:
+    """Nested tuples, lists and tables of names, as JSON tells them apart."""
+    if isinstance(value, Mapping):
+        return {"dict": [[key if isinstance(key, str | int) else str(key), _structure(v)] for key, v in value.items()]}
+    if isinstance(value, tuple | list):
+        return {"tuple" if isinstance(value, tuple) else "list": [_structure(each) for each in value]}
+    return value
+
+
+def _number(value: float) -> str:
+    return f"{plain(value):.6g}"
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two nodes make tensors of one shape and type."""
+    a, b = one.meta["val"], other.meta["val"]
+    return list(a.shape) == list(b.shape) and a.dtype == b.dtype
+
+
+def _same_elements(one: Any, other: fx.Node) -> bool:
+    """Whether a tensor that is laid out anew, as averages over whole images are, has each element where it was."""
+    before, after = one.meta["val"], other.meta["val"].shape
+    strides = [each.meta["val"] if isinstance(each, fx.Node) else each for each in other.args[2]]  # type: ignore[union-attr]
+    if not _alike(one, other):
+        return False
+    axes = zip(map(value_of, after), map(value_of, before.stride()), map(value_of, strides), strict=True)
+    return all(size == 1 or here == there for size, here, there in axes)
+
+
+def _operator(node: fx.Node) -> str:
+    """`add`, of aten.add.Tensor."""
+    target = node.target
+    return str(target.overloadpacket.__name__) if isinstance(target, torch._ops.OpOverload) else ""
+
+
+def _references(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        own = [value["ref"]] if "ref" in value else []
+        return own + [name for inner in value.values() for name in _references(inner)]
+    return [name for inner in value for name in _references(inner)] if isinstance(value, list) else []

@@ -32,8 +32,7 @@ from evo.compare.leaks import Leak
 from evo.compare.running import prepare
 from evo.folders import find_runs
 from evo.report.comparison.data import ComparisonMaterial, material
-from evo.report.comparison.report import write, write_report
-from evo.report.comparison.sections import document, notices, verdict
+from evo.report.comparison.report import document, notices, verdict, write, write_report
 from evo.report.document import Document, Section, Table, Words, text
 from evo.report.output import as_json
 from evo.report.render import escaped, html, markdown

@@ -13,8 +13,8 @@ import torch
 
 from operators.catalog import load
 from operators.definition.spec import Operator
-from operators.importing.graph import TORCH_DTYPES, Graph, checked, write_graph
-from operators.importing.kernels import generate
+from operators.importing.graphs.graph import TORCH_DTYPES, Graph, checked, write_graph
+from operators.importing.graphs.kernels import generate
 from operators.plan.reading import parse_plan
 from operators.prelude import translation_unit
 
@@ -143,7 +143,7 @@ def _argument(value: Any, symbols: Mapping[str, str]) -> Any:
 
 REFERENCE = """from pathlib import Path
 
-from operators.importing.graph import evaluate, read_graph
+from operators.importing.graphs.graph import evaluate, read_graph
 from operators.importing.running import running
 
 GRAPH = read_graph(Path(__file__).with_name("graph.json"))

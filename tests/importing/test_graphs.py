@@ -19,10 +19,10 @@ from mutators.analysis.cpp_tree import SyntaxTree
 from mutators.mutants import chosen, mutants
 from operators.definition.spec import Task
 from operators.errors import OperatorError
-from operators.importing.graph import Graph, checked, evaluate, read_graph, write_graph
-from operators.importing.kernels import generate
+from operators.importing.graphs import OPERATORS
+from operators.importing.graphs.graph import Graph, checked, evaluate, read_graph, write_graph
+from operators.importing.graphs.kernels import generate
 from operators.importing.symbols import at
-from operators.importing.table import OPERATORS
 from operators.kernel import Kernel
 from tests.choosing import some_slow
 from tests.importing.exporting import called, graph_of, write_folder

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from operators.importing.graph import Node
-from operators.importing.kernels import Array, Kernel, Writer, as_text, axes, cast, stored, total
+from operators.importing.graphs.graph import Node
+from operators.importing.graphs.kernels import Array, LoopKernel, Writer, as_text, axes, cast, stored, total
 
 Index = list[str]
 
 
-def _view(x: Array, shape: Sequence[str], place: Callable[[Kernel, Index], Index]) -> Array:
+def _view(x: Array, shape: Sequence[str], place: Callable[[LoopKernel, Index], Index]) -> Array:
     """The array whose element at an index is x's at `place`."""
     return Array(tuple(shape), x.dtype, lambda kernel, index: x.read(kernel, kernel.placed(place(kernel, list(index)))))
 
@@ -22,7 +22,7 @@ def _in_order(writer: Writer, node: Node, x: Array, index: int = 0) -> Array:
     if x.stored:
         return stored(x.stored, shape, x.dtype)
 
-    def place(kernel: Kernel, index: Index) -> Index:
+    def place(kernel: LoopKernel, index: Index) -> Index:
         text = kernel.offset(shape, index)
         found: Index = []
         after = ""
@@ -52,7 +52,7 @@ def squeezed(writer: Writer, node: Node, x: Array, *_: Any) -> Array:
     if [size for size in shape if size != "1"] != [size for size in x.shape if size != "1"]:
         return _in_order(writer, node, x)
 
-    def place(kernel: Kernel, index: Index) -> Index:
+    def place(kernel: LoopKernel, index: Index) -> Index:
         left = [i for i, size in zip(index, shape, strict=True) if size != "1"]
         return ["0" if size == "1" else left.pop(0) for size in x.shape]
 
@@ -74,21 +74,21 @@ def permuted(writer: Writer, node: Node, x: Array, *args: Any) -> Array:
 def expanded(writer: Writer, node: Node, x: Array, *_: Any) -> Array:
     """The same elements again and again."""
 
-    def place(kernel: Kernel, index: Index) -> Index:
+    def place(kernel: LoopKernel, index: Index) -> Index:
         own = index[len(index) - len(x.shape) :] if x.shape else []
         return ["0" if size == "1" else i for size, i in zip(x.shape, own, strict=True)]
 
     return _view(x, writer.shape(node), place)
 
 
-def _begin(kernel: Kernel, start: Any, size: str) -> str:
+def _begin(kernel: LoopKernel, start: Any, size: str) -> str:
     """A place on an axis that may be counted from its end."""
     text = kernel.size(start)
     return f"({kernel.size(size)} - {text[1:]})" if text.startswith("-") else text
 
 
 def _shifted(x: Array, shape: Sequence[str], dim: int, start: Any, step: Any = 1) -> Array:
-    def place(kernel: Kernel, index: Index) -> Index:
+    def place(kernel: LoopKernel, index: Index) -> Index:
         at, begin, every = index[dim], _begin(kernel, start, x.shape[dim]), kernel.size(step)
         at = at if every == "1" else f"{at} * {every}"
         return [*index[:dim], at if begin == "0" else f"({begin} + {at})", *index[dim + 1 :]]
@@ -106,7 +106,7 @@ def selected(writer: Writer, node: Node, x: Array, dim: int, at: Any) -> Array:
     """One place of an axis."""
     dim %= len(x.shape)
 
-    def place(kernel: Kernel, index: Index) -> Index:
+    def place(kernel: LoopKernel, index: Index) -> Index:
         return [*index[:dim], _begin(kernel, at, x.shape[dim]), *index[dim:]]
 
     return _view(x, writer.shape(node), place)
@@ -135,7 +135,7 @@ def flipped(writer: Writer, node: Node, x: Array, dims: Any) -> Array:
     """Axes from their ends."""
     along = axes(dims, len(x.shape))
 
-    def place(kernel: Kernel, index: Index) -> Index:
+    def place(kernel: LoopKernel, index: Index) -> Index:
         ends = [f"({kernel.size(size)} - 1 - {i})" for size, i in zip(x.shape, index, strict=True)]
         return [ends[a] if a in along else i for a, i in enumerate(index)]
 
@@ -148,7 +148,7 @@ def rolled(writer: Writer, node: Node, x: Array, shifts: Any, dims: Any = None) 
         raise NotImplementedError("no loops are known for aten.roll without axes")
     moved = dict(zip((d % len(x.shape) for d in dims), shifts, strict=True))
 
-    def place(kernel: Kernel, index: Index) -> Index:
+    def place(kernel: LoopKernel, index: Index) -> Index:
         def turned(i: str, by: Any, size: str) -> str:
             return f"((({i} - {kernel.size(by)}) % {size} + {size}) % {size})"
 
@@ -161,7 +161,7 @@ def repeated(writer: Writer, node: Node, x: Array, *_: Any) -> Array:
     """All elements, several times."""
     shape = writer.shape(node)
 
-    def place(kernel: Kernel, index: Index) -> Index:
+    def place(kernel: LoopKernel, index: Index) -> Index:
         own = index[len(index) - len(x.shape) :] if x.shape else []
         return ["0" if s == "1" else f"({i} % {kernel.size(s)})" for s, i in zip(x.shape, own, strict=True)]
 
@@ -173,7 +173,7 @@ def diagonal(writer: Writer, node: Node, x: Array, offset: Any = 0, dim1: int = 
     rank = len(x.shape)
     one, other = dim1 % rank, dim2 % rank
 
-    def place(kernel: Kernel, index: Index) -> Index:
+    def place(kernel: LoopKernel, index: Index) -> Index:
         rest, at, by = index[:-1], index[-1], kernel.size(offset)
         row = f"({at} - {by})".replace("- -", "+ ") if by.startswith("-") else at
         column = at if by.startswith("-") or by == "0" else f"({at} + {by})"
@@ -186,7 +186,7 @@ def unfolded(writer: Writer, node: Node, x: Array, dim: int, size: Any, step: An
     """Windows along an axis, as one more axis."""
     dim %= max(len(x.shape), 1)
 
-    def place(kernel: Kernel, index: Index) -> Index:
+    def place(kernel: LoopKernel, index: Index) -> Index:
         at = f"({index[dim]} * {kernel.size(step)} + {index[-1]})"
         return [*index[:dim], at, *index[dim + 1 : -1]]
 
@@ -211,7 +211,7 @@ def filled(writer: Writer, node: Node, *args: Any) -> Array:
     if value is None:
         value = args[0] if name == "scalar_tensor" else args[2] if name == "new_full" else args[1]
 
-    def read(kernel: Kernel, index: Sequence[str]) -> str:
+    def read(kernel: LoopKernel, index: Sequence[str]) -> str:
         return cast(kernel.number(value), dtype)
 
     return Array(writer.shape(node), dtype, read)
@@ -222,7 +222,7 @@ def counted(writer: Writer, node: Node, *args: Any) -> Array:
     overload, dtype = node.op.split(".")[-1], node.outputs[0].dtype
     start, step = {"default": (0, 1), "start": (args[0], 1)}.get(overload, (args[0], args[2] if len(args) > 2 else 1))
 
-    def read(kernel: Kernel, index: Sequence[str]) -> str:
+    def read(kernel: LoopKernel, index: Sequence[str]) -> str:
         return cast(f"{kernel.number(start)} + {index[0]} * {kernel.number(step)}", dtype)
 
     return Array(writer.shape(node), dtype, read)
@@ -232,7 +232,7 @@ def triangle(writer: Writer, node: Node, x: Array, by: Any = 0) -> Array:
     """A matrix with zeros on one side of a diagonal."""
     sign = ">=" if "triu" in node.op else "<="
 
-    def read(kernel: Kernel, index: Sequence[str]) -> str:
+    def read(kernel: LoopKernel, index: Sequence[str]) -> str:
         inside, nothing = f"{index[-1]} - {index[-2]} {sign} {kernel.size(by)}", cast("0", x.dtype)
         return f"({inside} ? {x.read(kernel, index)} : {nothing})"
 
@@ -244,7 +244,7 @@ def padded(writer: Writer, node: Node, x: Array, pad: Sequence[Any], value: Any 
     rank, shape, name = len(x.shape), writer.shape(node), node.op.split(".")[1]
     before = {rank - 1 - n // 2: pad[n] for n in range(0, len(pad), 2)}
 
-    def place(kernel: Kernel, index: Index) -> tuple[Index, list[str]]:
+    def place(kernel: LoopKernel, index: Index) -> tuple[Index, list[str]]:
         places, inside = list(index), []
         for axis, by in before.items():
             size, left = kernel.size(x.shape[axis]), kernel.size(by)
@@ -258,7 +258,7 @@ def padded(writer: Writer, node: Node, x: Array, pad: Sequence[Any], value: Any 
             places[axis] = at
         return places, inside
 
-    def read(kernel: Kernel, index: Sequence[str]) -> str:
+    def read(kernel: LoopKernel, index: Sequence[str]) -> str:
         places, inside = place(kernel, list(index))
         element = x.read(kernel, places)
         return f"({' && '.join(inside)} ? {element} : {cast(kernel.number(value), x.dtype)})" if inside else element
@@ -307,7 +307,7 @@ def stacked(writer: Writer, node: Node, parts: list[Array], dim: int = 0) -> Arr
     return out
 
 
-def _wrapped(kernel: Kernel, name: str, text: str, size: str) -> str:
+def _wrapped(kernel: LoopKernel, name: str, text: str, size: str) -> str:
     """A place that may be counted from the end."""
     kernel.line(f"long long {name} = {text};")
     kernel.line(f"if ({name} < 0) {name} += {kernel.size(size)};")
@@ -353,7 +353,7 @@ def index_put(
     return out
 
 
-def _added(kernel: Kernel, out: Array, place: Sequence[str], value: str, accumulate: bool) -> None:
+def _added(kernel: LoopKernel, out: Array, place: Sequence[str], value: str, accumulate: bool) -> None:
     if accumulate:
         kernel.written[out.stored] = ""
         value = f"{kernel.get(out, place)} + {value}"

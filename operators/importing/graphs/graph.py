@@ -273,10 +273,10 @@ def evaluate(
 
     In fp64 all of them are; in another type `ACC` is what accumulates it. Raises OperatorError.
     """
-    return Evaluation(graph, values, dims, dtype).outputs()
+    return _Evaluation(graph, values, dims, dtype).outputs()
 
 
-class Evaluation:
+class _Evaluation:
     """One evaluation of a graph."""
 
     def __init__(self, graph: Graph, values: Mapping[str, Any], dims: Mapping[str, int], dtype: torch.dtype) -> None:

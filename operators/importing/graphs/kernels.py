@@ -1,6 +1,6 @@
 """Writes the first kernel of a graph: a kernel file of plain loops, one launch for each operator, scratch between.
 
-An operator's entry in `operators.importing.table` says what its loops are; here is what all of them are made of. Views
+An operator's entry in `operators.importing.graphs` says what its loops are; here is what all of them are made of. Views
 move no element: they are `Array`s that look elsewhere. A loop nest is the same for both targets but for its outermost
 loops, which are threads on cuda.
 """
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from operators.dtypes import ACCUMULATOR
-from operators.importing.graph import Graph, Node, schema_of
+from operators.importing.graphs.graph import Graph, Node, schema_of
 
 BLOCK = 256
 """Threads of a block on cuda."""
@@ -52,7 +52,7 @@ class Array:
     shape: tuple[str, ...]
     """Expressions over dims."""
     dtype: str
-    read: Callable[[Kernel, Sequence[str]], str]
+    read: Callable[[LoopKernel, Sequence[str]], str]
     """The element at these indices, a C++ expression of type `kind(dtype)`."""
     stored: str = ""
     """The tensor or buffer that holds these elements in this order; empty for others."""
@@ -67,7 +67,7 @@ def stored(name: str, shape: Sequence[str], dtype: str) -> Array:
     """The array that a tensor or a buffer holds."""
     shape = tuple(shape)
 
-    def read(kernel: Kernel, index: Sequence[str]) -> str:
+    def read(kernel: LoopKernel, index: Sequence[str]) -> str:
         element = f"{kernel.pointer(name, dtype)}[{kernel.offset(shape, index)}]"
         return f"load({element})" if dtype == "T" else cast(element, dtype)
 
@@ -103,7 +103,7 @@ def total(texts: Sequence[str]) -> str:
 
 
 @dataclass
-class Kernel:
+class LoopKernel:
     """One launch under construction."""
 
     name: str
@@ -348,7 +348,7 @@ class Writer:
     def __init__(self, graph: Graph, target: str) -> None:
         self.graph = graph
         self.target = target
-        self.kernels: list[Kernel] = []
+        self.kernels: list[LoopKernel] = []
         self.scratch: dict[str, tuple[str, tuple[str, ...]]] = {}
         """Type and shape by name."""
         self.missing: list[str] = []
@@ -365,7 +365,7 @@ class Writer:
 
     def generated(self) -> Generated:
         """The file."""
-        from operators.importing.table import OPERATORS
+        from operators.importing.graphs import OPERATORS
 
         for node in self.graph.nodes:
             if not any((node.name, index) in self.used for index in range(len(node.outputs))):
@@ -402,9 +402,9 @@ class Writer:
         return [self._argument(each) for each in raw] if isinstance(raw, list) else raw
 
     @contextmanager
-    def kernel(self, node: Node) -> Iterator[Kernel]:
+    def kernel(self, node: Node) -> Iterator[LoopKernel]:
         """One launch."""
-        kernel = Kernel(f"step{len(self.kernels) + 1}_{node.op.split('.')[1].strip('_')}", self.target, self.graph)
+        kernel = LoopKernel(f"step{len(self.kernels) + 1}_{node.op.split('.')[1].strip('_')}", self.target, self.graph)
         yield kernel
         self.kernels.append(kernel)
 
@@ -454,7 +454,7 @@ class Writer:
     def _text(self) -> str:
         names, buffers = self._shared()
         tables = [f'[[buffer]]\nname = "{n}"\ndtype = "{d}"\nshape = {json.dumps(s or ["1"])}' for n, d, s in buffers]
-        functions: dict[str, Kernel] = {}
+        functions: dict[str, LoopKernel] = {}
         served = [functions.setdefault(kernel.form(), kernel).name for kernel in self.kernels]
         launches = [kernel.launch(names, name) for kernel, name in zip(self.kernels, served, strict=True)]
         texts = [kernel.text() for kernel in functions.values()]

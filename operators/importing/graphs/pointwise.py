@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from operators.errors import OperatorError
-from operators.importing.graph import Node
-from operators.importing.kernels import Array, Writer, cast, is_float, kind
+from operators.importing.graphs.graph import Node
+from operators.importing.graphs.kernels import Array, Writer, cast, is_float, kind
 
 LARGER, SMALLER = "(a0 > a1 || a0 != a0 ? a0 : a1)", "(a0 < a1 || a0 != a0 ? a0 : a1)"
 ROOT_HALF, ROOT_2_PI = "ACC(0.70710678118654752440)", "ACC(0.79788456080286535588)"
