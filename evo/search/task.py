@@ -48,8 +48,8 @@ class Bound:
 
 OUTDATED = math.log(1.25)
 """Gain of the fastest kernel, as a log ratio, from which a question of before is out of date."""
-CONFIRM_S = 4.0
-"""A confirmation's timing alone takes about as long, whatever the kernel."""
+CONFIRM_S = {"cpu": 4.0, "cuda": 6.5}
+"""By target: a confirmation's timing takes about as long, whatever the kernel; on GPUs that of rivals too."""
 CONFIRM_TO_FULL, CONFIRM_TO_SCREEN = 2.5, 5.0
 """The rest takes so many times as long as other levels, about (`python -m tests.bench.levels`)."""
 LEAST_CONFIRM_TO_FULL = 4.0
@@ -188,7 +188,7 @@ class TaskState:
     def guessed_confirm_s(self) -> float:
         """The time of a confirmation by other levels alone, as usual; 0 where nothing is known."""
         rest_s = CONFIRM_TO_FULL * self.full_s or CONFIRM_TO_SCREEN * self.screen_s
-        return CONFIRM_S + rest_s if rest_s else 0.0
+        return CONFIRM_S[self.task.target] + rest_s if rest_s else 0.0
 
 
 def _shorter(known_s: float, took_s: float) -> float:

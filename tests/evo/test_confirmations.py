@@ -194,11 +194,11 @@ def test_what_is_expected_is_learnt_from_all_that_was_seen() -> None:
     expected = bench.confirmations.expected_s
     assert expected(a) == 0.0
     a.screened(1.0)
-    assert expected(a) == expected(b) == CONFIRM_S + CONFIRM_TO_SCREEN
+    assert expected(a) == expected(b) == CONFIRM_S["cpu"] + CONFIRM_TO_SCREEN
     a.full(5.0)
     a.full(3.0)  # nothing disturbed this one
     b.full(1.5)
-    thought_a_s, thought_b_s = (CONFIRM_S + CONFIRM_TO_FULL * full_s for full_s in (3.0, 1.5))
+    thought_a_s, thought_b_s = (CONFIRM_S["cpu"] + CONFIRM_TO_FULL * full_s for full_s in (3.0, 1.5))
     assert (expected(a), expected(b)) == (thought_a_s, thought_b_s)
     a.confirm("x", 0.0)  # it failed, after who knows how little
     a.confirm("y", thought_a_s / 2)
