@@ -35,10 +35,10 @@ from evo.compare.record import FOLDER, JUDGEMENT, STORE, Seals, content
 from evo.compare.running import WORK, at_work
 from evo.rows import Rows
 from evo.search.verdicts import Verdicts
-from evo.session import ENDING, Backend, run_context, run_row
+from evo.session import Backend, on_ending, run_context, run_row
 from evo.store import Store
 from evo.store.reads import rows_of
-from evo.workers.pool import SharedPool
+from evo.workers.dispatch import WorkerPool
 from fitness.evaluation import Evaluation
 from fitness.judging.base import Anchor
 from operators.catalog import load
@@ -368,7 +368,7 @@ class _Judging:
             nonlocal stopped
             pool = self._backend.pool(benches[0].cell.config, self._folder / WORK)
             judging = asyncio.ensure_future(self._all(pool, benches))
-            _on_ending(judging.cancel)
+            on_ending(judging.cancel, times=1)
             try:
                 await judging
             except asyncio.CancelledError:
@@ -380,7 +380,7 @@ class _Judging:
         asyncio.run(self._backend.run(work()))
         return not stopped
 
-    async def _all(self, pool: SharedPool, benches: Sequence[_Bench]) -> None:
+    async def _all(self, pool: WorkerPool, benches: Sequence[_Bench]) -> None:
         """Judge the tasks in random order, as many side by side as kernels can be timed at once."""
         config = benches[0].cell.config.resolved()
         if not rows_of(self._store, "runs.run"):
@@ -402,7 +402,7 @@ class _Judging:
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
 
-    async def _task(self, pool: SharedPool, bench: _Bench) -> None:
+    async def _task(self, pool: WorkerPool, bench: _Bench) -> None:
         """Judge the winners of one task, one after the other in random order, and then beside the fastest of them."""
         found = await self._operator(pool, bench)
         if found is None:
@@ -438,7 +438,7 @@ class _Judging:
         self._left -= 1
         self._say(f"judgement: a winner at {bench.task} is {done}, {max(self._left, 0)} measurements left at most")
 
-    async def _operator(self, pool: SharedPool, bench: _Bench) -> tuple[Operator, Drawn] | None:
+    async def _operator(self, pool: WorkerPool, bench: _Bench) -> tuple[Operator, Drawn] | None:
         """The operator with the sizes that the task is judged at; None where its naive kernel is not right."""
         for row in rows_of(self._store, "cells.events", kind=SIZES):
             if row["task"] == str(bench.task):
@@ -479,7 +479,7 @@ class _Judging:
 
     @asynccontextmanager
     async def _verdicts(
-        self, pool: SharedPool, bench: _Bench, operator: Operator, drawn: Drawn
+        self, pool: WorkerPool, bench: _Bench, operator: Operator, drawn: Drawn
     ) -> AsyncIterator[Verdicts]:
         """Verdicts on kernels of one task, by stages of its own, at sizes that were drawn where there are any."""
         timed = TIMED if drawn.timed else bench.cell.config.resolved().workload_set
@@ -503,16 +503,3 @@ class _Judging:
 
     async def _commit(self, rows: Rows) -> None:
         await asyncio.wrap_future(self._store.commit(rows))
-
-
-def _on_ending(cancel: Callable[[], object]) -> None:
-    """Have the first signal that ends a program cancel the work; a second one ends it the hard way."""
-    loop = asyncio.get_running_loop()
-
-    def ended() -> None:
-        for number in ENDING:
-            loop.remove_signal_handler(number)
-        cancel()
-
-    for number in ENDING:
-        loop.add_signal_handler(number, ended)

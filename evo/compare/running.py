@@ -22,8 +22,8 @@ from evo.compare.record import Seals, changed, content
 from evo.config import RunConfig
 from evo.folders import DATABASE
 from evo.search.driver import Search
-from evo.session import BUILD_FOLDER, ENDING, Backend, backend_of, begun_or_resumed, run_context
-from evo.workers.pool import SharedPool
+from evo.session import BUILD_FOLDER, Backend, backend_of, begun_or_resumed, on_ending, run_context
+from evo.workers.dispatch import WorkerPool
 from evo.workers.worker import RunContext
 from fitness.judging.base import DeviceInfo
 from fitness.targets import check_target, device_info, measured_device
@@ -200,10 +200,8 @@ class _Group:
         asyncio.run(self._backend.run(work()))
         return not self.stopping
 
-    async def _all(self, pool: SharedPool, at_once: int) -> str:
-        loop = asyncio.get_running_loop()
-        for number in ENDING:
-            loop.add_signal_handler(number, self._interrupted)
+    async def _all(self, pool: WorkerPool, at_once: int) -> str:
+        on_ending(self._stop)
         running, cells, queue = self._running, self._cells, deque(self._cells)
         view = pool.for_run(self._context)  # held, so that between two cells nothing is forgotten
         try:
@@ -216,7 +214,7 @@ class _Group:
             raise self._errors[0]
         return ""
 
-    async def _work(self, pool: SharedPool, queue: deque[Cell]) -> None:
+    async def _work(self, pool: WorkerPool, queue: deque[Cell]) -> None:
         """Run one cell after the other. Where one fails for a reason that is not its own, all end in good order."""
         while queue and not self.stopping:
             try:
@@ -225,7 +223,7 @@ class _Group:
                 self._errors.append(error)
                 self._stop()
 
-    async def _search(self, pool: SharedPool, cell: Cell) -> None:
+    async def _search(self, pool: WorkerPool, cell: Cell) -> None:
         config, folder = cell.config.resolved(), self._folder / cell.name
         waits = max(1.0, self._running.at_once / max(self._running.slots, 1))  # for its turn at the pool
         patient = config.model_copy(update={"stall_s": waits * config.stall_s})
@@ -258,13 +256,6 @@ class _Group:
         if text not in self._said:
             self._said.add(text)
             print(f"evo: {cell.name}: {text}", file=sys.stderr)
-
-    def _interrupted(self) -> None:
-        """The first signal ends all searches in good order, the second gives up paid answers, a third one ends it."""
-        if self.stopping:
-            for number in ENDING:
-                asyncio.get_running_loop().remove_signal_handler(number)
-        self._stop()
 
     def _stop(self) -> None:
         self.stopping = True

@@ -44,6 +44,7 @@ from evo.report.status import TaskSummary, resuming
 from evo.report.terminal import lack_lines, many_line
 from fitness.words import in_words, interval, ratio, speedup, standing, time_us
 from operators.errors import UserError
+from operators.files import write_new
 
 OUTAGES = ("worker_lost", "model_out")
 
@@ -449,14 +450,7 @@ def write_report(folder: Path, out: Path, *, replace: bool = False) -> Path:
         raise UserError(f"--out {out}: exists already; name another file, or say --force")
     if not out.parent.is_dir():  # rather now than when all is read
         raise UserError(f"--out {out}: cannot be written: there is no folder {out.parent}")
-    text = report_page(folder)
-    try:
-        with out.open("w" if replace else "x", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text)
-    except FileExistsError:
-        raise UserError(f"--out {out}: exists already; name another file, or say --force") from None
-    except OSError as error:
-        raise UserError(f"--out {out}: cannot be written: {error.strerror}; name a file") from None
+    write_new("--out", out, report_page(folder).encode("utf-8", errors="backslashreplace"), replace=replace)
     return out
 
 

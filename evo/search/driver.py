@@ -27,7 +27,8 @@ from evo.search.watchdog import Watchdog
 from evo.strategies.base import Strategy
 from evo.strategies.tuning import LAST_TRIALS
 from evo.workbench.recorded import StoredToolCalls
-from evo.workers.pool import Pool, Undone
+from evo.workers.dispatch import RunPool
+from evo.workers.pool import Undone
 from mutators.base import Client, Kind, OutOfBudget
 from mutators.registry import asks_model
 from operators.definition.spec import Operator, Task
@@ -52,7 +53,7 @@ class Search:
         self,
         config: RunConfig,
         store: Journal,
-        pool: Pool,
+        pool: RunPool,
         *,
         client: Client | None = None,
         make_strategy: Callable[[Operator, Task], Strategy] | None = None,

@@ -8,13 +8,16 @@ rule; a query that is printed, for others to ask, is filled with them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from textwrap import indent
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from evo.store.several import literal
+
+if TYPE_CHECKING:
+    from evo.rows import Journal
 
 FOLDER = Path(__file__).parent / "reads"
 SECTION = re.compile(r"^-- \[(\w+)\]\n((?:--.*\n)*)", re.MULTILINE)
@@ -54,23 +57,10 @@ def _needed(file: str, query: str) -> Iterator[str]:
         yield part
 
 
-class Asks(Protocol):
-    """A store that answers queries."""
-
-    def rows(self, sql: str, parameters: Mapping[str, Any] = ...) -> Any:
-        """An Arrow table."""
-        ...
-
-
-def rows_of(store: Asks, name: str, **values: Any) -> list[dict[str, Any]]:
+def rows_of(store: Journal, name: str, **values: Any) -> list[dict[str, Any]]:
     """The rows of a query, with these values bound. It raises StoreError."""
     rows: list[dict[str, Any]] = store.rows(own_query(name), values).to_pylist()
     return rows
-
-
-def own_queries() -> list[str]:
-    """The names of all."""
-    return [f"{path.stem}.{name}" for path in sorted(FOLDER.glob("*.sql")) for name in _file(path.stem)]
 
 
 def filled(name: str, **values: Value) -> str:
