@@ -22,14 +22,14 @@ from evo.budget import Budget
 from evo.compatibility import check_tasks
 from evo.config import RunConfig
 from evo.individual import Individual
-from evo.rows import Journal, Row, Rows, moment
+from evo.rows import Row, Rows, moment
 from evo.search.execution import Execution, RunBenches
 from evo.search.history import NOT_WANTED, Done, History
 from evo.search.task import Outstanding, TakenProfile, TaskState, task_states
 from evo.search.verdicts import Reached
 from evo.session import run_row
 from evo.store import Store, open_reader
-from evo.store.reads import own_query
+from evo.store.reads import Journal, own_query
 from evo.workbench.recorded import rows_of_evaluation, rows_of_use, stored_result
 from evo.workers.jobs import Found, Job
 from evo.workers.pool import Undone

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import pairwise
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from evo.individual import UNAVAILABLE, Individual
 from fitness.evaluation import Evaluation, Level, LibraryTiming
@@ -55,37 +53,6 @@ def join(*parts: Mapping[str, Sequence[Row]]) -> Rows:
         for table, rows in part.items():
             joined.setdefault(table, []).extend(rows)
     return joined
-
-
-class Journal(Protocol):
-    """It takes rows and acknowledges them, and answers the engine's own queries; any thread may call its methods."""
-
-    folder: Path
-    """The run's folder."""
-    waits: Callable[[str, float], bool]
-    """Whether batches go on to wait for a disk that has been full for so long, given a reason and seconds. The
-    journal's owner sets it; at first nothing is waited for."""
-    notes: list[str]
-    """Sentences for the user on what was out of the ordinary when it was opened."""
-
-    def commit(self, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> Future[None]:
-        """Append rows to several tables in one transaction; batches are committed in the order of the calls.
-
-        The future is done after the commit, and fails, or the call does, with StoreError.
-        """
-        ...
-
-    def rows(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Any:
-        """An Arrow table; it sees every batch committed before the call, blocks, and raises StoreError."""
-        ...
-
-    def outdate_snapshot(self) -> None:
-        """Let every later reader see what was committed before this call."""
-        ...
-
-    def close(self) -> None:
-        """Commit what waits and close; a second call does nothing."""
-        ...
 
 
 @dataclass(frozen=True)

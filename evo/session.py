@@ -24,10 +24,10 @@ from evo.compatibility import Conditions, check_same, check_tasks, conditions, h
 from evo.config import RunConfig
 from evo.evaluate import TARGET_OF, source_of
 from evo.folders import CONFIG, DATABASE, began
-from evo.rows import Journal, compact, moment
+from evo.rows import compact, moment
 from evo.search.driver import Search
 from evo.store import Store, StoreError
-from evo.store.reads import rows_of
+from evo.store.reads import Journal, rows_of
 from evo.strategies.base import Strategy
 from evo.version import engine_version
 from evo.workers.dispatch import WorkerPool

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from evo.charts.drawing import Interactive, colour
 from evo.charts.figures import TIMES, time_unit
 from fitness.words import in_words, ratio
-
-if TYPE_CHECKING:
-    from evo.api import Run
 
 Rows = Sequence[Mapping[str, Any]]
 MOST_POINTS = 10_000
@@ -57,7 +54,15 @@ PLACE = "across == 'elapsed' ? datum.at : datum.generation + 0.7 * ((datum.until
 CELL = "datum.task + ' ' + datum.cell + (archive == 'island' ? datum.island : '')"
 
 
-def pictured(run: Run, task: str = "", kernel: str = "") -> dict[str, list[dict[str, Any]]]:
+class AnswersQueries(Protocol):
+    """A run that answers the engine's own queries, such as `evo.api.Run`."""
+
+    def rows(self, name: str, **params: Any) -> list[dict[str, Any]]:
+        """The rows of an answer."""
+        ...
+
+
+def pictured(run: AnswersQueries, task: str = "", kernel: str = "") -> dict[str, list[dict[str, Any]]]:
     """The rows that the picture of a run is made from, with the paths to its best kernels, or to one `kernel`."""
     paths = run.rows("picture.paths", task=task, kernel=kernel)
     kept = [step["kernel_id"] for step in paths]

@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from evo.charts.drawing import Figure, Interactive
 from evo.charts.figures import by_task, map_figure, progress_figure
-from evo.charts.picture import individuals_picture, pictured
+from evo.charts.picture import AnswersQueries, individuals_picture, pictured
 from evo.charts.roofline import rooflines
 from operators.errors import UserError
 
-if TYPE_CHECKING:
-    from evo.api import Run
-
 ACROSS = {"evaluations": "evaluation", "time": "elapsed_s"}
 Rows = list[dict[str, Any]]
+
+
+class Plotted(AnswersQueries, Protocol):
+    """A run with its settings, such as `evo.api.Run`."""
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Every setting."""
+        ...
+
+    def query(self, name: str) -> Any:
+        """The answer to a worked query, as an Arrow table."""
+        ...
+
+    def lineage(self, kernel: str, task: str = "", *, principal: bool = False) -> Sequence[Any]:
+        """The ancestors of a kernel, itself last."""
+        ...
 
 
 class Plots:
@@ -24,7 +38,7 @@ class Plots:
     `task` is a task or its beginning; empty: all. What has nothing to show raises UserError.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Plotted) -> None:
         """`run` is asked anew for every chart."""
         self._run = run
 
@@ -58,7 +72,7 @@ class Plots:
         return _joined(rooflines(self._run.config, _of(task, self._run.rows("report.roofline")))[2])
 
 
-def _pictured(run: Run, task: str, kernel: str = "") -> Interactive:
+def _pictured(run: AnswersQueries, task: str, kernel: str = "") -> Interactive:
     found = pictured(run, task if kernel else "", kernel)
     rows = _of(task, found["individuals"])
     paths = [step for step in found["paths"] if step["champion"].startswith(task)]

@@ -13,9 +13,8 @@ from evo import rows
 from evo.cluster.connection import TRIES, ActorGone, Cluster, Host
 from evo.config import RunConfig
 from evo.individual import Individual
-from evo.rows import Journal
 from evo.search.history import NOT_WANTED
-from evo.store.reads import rows_of
+from evo.store.reads import Journal, rows_of
 from evo.strategies.base import Leader, Rival, Strategy
 from evo.strategies.population import Cell, Elite
 from evo.workers.pool import EngineError

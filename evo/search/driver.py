@@ -15,7 +15,7 @@ from typing import Any
 from evo import rows as records
 from evo.budget import CLOSING_S, Budget, Patience, RunClock
 from evo.config import RunConfig
-from evo.rows import Journal, Rows
+from evo.rows import Rows
 from evo.search.confirmations import ATTEMPTS
 from evo.search.evaluator import Evaluator
 from evo.search.execution import Execution, RunBenches
@@ -24,6 +24,7 @@ from evo.search.models import Models
 from evo.search.schedule import Scheduler
 from evo.search.task import Outstanding, TakenProfile, TaskState, task_states
 from evo.search.watchdog import Watchdog
+from evo.store.reads import Journal
 from evo.strategies.base import Strategy
 from evo.strategies.tuning import LAST_TRIALS
 from evo.workbench.recorded import StoredToolCalls

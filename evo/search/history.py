@@ -17,10 +17,10 @@ from typing import Any
 from evo import rows as records
 from evo.budget import Budget
 from evo.individual import WITHOUT_KERNEL, Individual, is_naive
-from evo.rows import Journal, Row, Rows
+from evo.rows import Row, Rows
 from evo.search.task import Outstanding, Parents, TakenProfile, TaskState, bind
 from evo.search.watchdog import Watchdog
-from evo.store.reads import rows_of
+from evo.store.reads import Journal, rows_of
 from evo.strategies.base import Leader
 from fitness.evaluation import Evaluation, Level, Status
 from fitness.joint import fitted

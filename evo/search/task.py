@@ -13,9 +13,9 @@ from evo.budget import Budget
 from evo.config import RunConfig
 from evo.individual import new_programs
 from evo.lineage import Latest
-from evo.rows import Journal, Rows
+from evo.rows import Rows
 from evo.search.knowledge import Brief, Knowledge, Notes, Seen, Source
-from evo.store.reads import rows_of
+from evo.store.reads import Journal, rows_of
 from evo.strategies.base import Leader, Strategy
 from fitness.evaluation import Evaluation
 from fitness.judging.base import Anchor

@@ -23,10 +23,10 @@ from evo.cluster.connection import HERE, Cluster, Scratch, knock
 from evo.cluster.guard import marked
 from evo.config import RunConfig
 from evo.replay import replay
-from evo.rows import Journal
 from evo.search.driver import Search
 from evo.session import run_context, run_row
 from evo.store import Store, query
+from evo.store.reads import Journal
 from evo.strategies.base import Strategy
 from evo.workers.dispatch import RunPool
 from evo.workers.jobs import Build, Confirm

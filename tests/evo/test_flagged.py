@@ -102,7 +102,7 @@ def test_the_table_that_a_run_ends_with_tells() -> None:
 def test_a_package_tells_in_words_and_figures(folder: Path) -> None:
     with Run(folder) as run:
         (best,) = run.best()
-        known = package._plain(best.verdict)
+        known = plain(asdict(best.verdict))
     assert known["flagged"] == SAID
     softmax = package.from_file("softmax", "naive", target="cpu")
     text = package.verdict_text(replace(softmax, verdict=known))
