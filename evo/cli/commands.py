@@ -15,7 +15,7 @@ import typer
 from evo.cli.compare import compares
 from evo.cli.completion import operator_names
 from evo.cli.operators import machine, own, show_pages
-from evo.cli.outside import login, outside
+from evo.cli.outside import outside
 from evo.cli.runs import looks
 from evo.cli.shared import (
     FAILED,
@@ -32,7 +32,7 @@ from evo.cli.shared import (
     say,
 )
 from evo.report.output import as_json as json_of
-from evo.report.output import raw, safe_streams
+from evo.report.output import login, raw, safe_streams
 from operators.errors import MachineError, UserError
 
 if TYPE_CHECKING:

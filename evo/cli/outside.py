@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
 import json
-import os
 import sys
 import time
 from contextlib import suppress
@@ -17,6 +15,7 @@ import typer
 from evo.cli.shared import FAILED, RUNS, Runs, say
 from evo.report.amounts import counted
 from evo.report.output import as_json as json_of
+from evo.report.output import login
 from operators.errors import UserError, unknown
 
 if TYPE_CHECKING:
@@ -264,10 +263,3 @@ class _Given:
 
 def _line(value: object) -> str:
     return json.dumps(value)
-
-
-def login() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container's user may have no name
-        return f"user {os.getuid()}"

@@ -228,11 +228,6 @@ def judge(folder: Path, results: Sequence[CellResult], say: Say, *, ray: str = "
         return _judge(backend, folder, say, benches)
 
 
-def judge_on(backend: Backend, folder: Path, say: Say) -> bool:
-    """Do what `judge` does for cells that are done, on a backend that is there."""
-    return _judge(backend, folder, say, list(_benches(folder, cell_results(folder))))
-
-
 def judged_cells(folder: Path, results: Sequence[CellResult] | None = None) -> list[JudgedCell]:
     """All cells of the comparison in `folder` with their judgements so far. It raises UserError.
 
@@ -253,8 +248,6 @@ def outcomes(cells: Iterable[JudgedCell]) -> list[Outcome]:
 
 
 def _judge(backend: Backend, folder: Path, say: Say, benches: Sequence[_Bench]) -> bool:
-    if not benches:
-        return True
     place = folder / FOLDER / STORE
     record, is_new = Seals(folder, stored(folder).digest), not place.exists()
     store = Store(place, create=True)

@@ -8,7 +8,6 @@ the container's, though; who does not trust the agent gives the verifier a fresh
 
 from __future__ import annotations
 
-import getpass
 import gzip
 import io
 import json
@@ -22,7 +21,7 @@ from evo.api import Run
 from evo.config import DEFAULT_SETS
 from evo.evaluate import task_of
 from evo.packaging.package import ROOT, write_folder
-from evo.report.output import Scrubber
+from evo.report.output import Scrubber, login
 from evo.store.export import export_reads
 from evo.version import engine_version
 from mutators.base import Parent, Request
@@ -205,18 +204,11 @@ ABOUT = {
 def _scrubber(run: Run) -> Scrubber:
     """The scrubber of a run's texts: of its folder, this home, and all who gave answers from outside."""
     people = {row["author"] for row in run.rows("packages.authors")}
-    with_machine = {platform.node(), platform.node().partition(".")[0], _login()}
+    with_machine = {platform.node(), platform.node().partition(".")[0], login()}
     ordinary = {"root", "user", "localhost", "admin", "ubuntu"}
     folders = (run.folder.absolute().parent, run.folder, Path.cwd(), ROOT)
     home = Path.home()
     return Scrubber([*folders, *([home] if len(home.parts) > 2 else [])], (people | with_machine) - ordinary)
-
-
-def _login() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a user without a name
-        return ""
 
 
 def write_dataset(run: Run, out: Path) -> dict[str, int]:

@@ -6,11 +6,14 @@ import asyncio
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+from evo.compare.cells import cell_results
 from evo.compare.config import Comparison
+from evo.compare.judgement import judge
 from evo.compare.running import ComparisonState, prepare, run_on
 from evo.config import RunConfig
 from evo.session import LocalBackend
@@ -93,6 +96,12 @@ def run(
     folder, cells = prepare(made, runs)
     backend = backend or ScriptedBackend()
     return folder, run_on(backend, folder, made, cells, lambda _: None, stop_when=stop_when), backend
+
+
+def judge_on(backend: Any, folder: Path, say: Callable[[str], None]) -> bool:
+    """Judge a comparison whose searches are over, on a backend that is there."""
+    with patch("evo.compare.judgement.at_work", lambda *_: nullcontext(backend)):
+        return judge(folder, cell_results(folder), say)
 
 
 def answer(request: Mapping[str, Any], number: int) -> Reply:
