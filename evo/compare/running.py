@@ -116,36 +116,23 @@ def compare(
 
     `ray` and `wait_s` are those of `evo.session.Session`.
     """
+    running = ComparisonState(cells)
     with at_work(folder, ray) as backend:
-        return run_on(backend, folder, comparison, cells, on_change, wait_s=wait_s)
-
-
-def run_on(
-    backend: Backend,
-    folder: Path,
-    comparison: Comparison,
-    cells: Sequence[Cell],
-    on_change: OnChange,
-    *,
-    wait_s: float = 0.0,
-    stop_when: Callable[[ComparisonState], bool] = lambda _: False,
-) -> ComparisonState:
-    """Do what `compare` does on a backend that is there. It stops as after Ctrl-C when `stop_when` says so."""
-    running, record = ComparisonState(cells), Seals(folder, stored(folder).digest)
-    for cell in cells:
-        found = standing(folder / cell.name)
-        if found[0] is not CellState.NEW:
-            running.ended[cell] = found
-        if found[0] is CellState.DONE and not record.is_done(cell.name):  # the process was cut off just before
-            _write_down(record, folder, cell)
-    for target in comparison.targets:  # one after the other: neither disturbs the other's timings
-        wanted = [cell for cell in cells if cell.target == target and not _is_done(running, cell)]
-        if not wanted:
-            continue
-        group = _Group(backend, folder, wanted, running, record, on_change, wait_s, stop_when)
-        if not group.run(comparison.at_once):
-            running.stopped = True
-            break
+        record = Seals(folder, stored(folder).digest)
+        for cell in cells:
+            found = standing(folder / cell.name)
+            if found[0] is not CellState.NEW:
+                running.ended[cell] = found
+            if found[0] is CellState.DONE and not record.is_done(cell.name):  # the process was cut off just before
+                _write_down(record, folder, cell)
+        for target in comparison.targets:  # one after the other: neither disturbs the other's timings
+            wanted = [cell for cell in cells if cell.target == target and not _is_done(running, cell)]
+            if not wanted:
+                continue
+            group = _Group(backend, folder, wanted, running, record, on_change, wait_s)
+            if not group.run(comparison.at_once):
+                running.stopped = True
+                break
     return running
 
 
@@ -171,7 +158,6 @@ class _Group:
         record: Seals,
         on_change: OnChange,
         wait_s: float,
-        stop_when: Callable[[ComparisonState], bool],
     ) -> None:
         self.stopping = False
         self._backend = backend
@@ -182,7 +168,6 @@ class _Group:
         self._record = record
         self._on_change = on_change
         self._wait_s = wait_s
-        self._stop_when = stop_when
         self._errors: list[Exception] = []
         self._said: set[str] = set()
 
@@ -233,8 +218,8 @@ class _Group:
             own = pool.for_run(self._context)
             try:
                 search = Search(
-                    patient, store, own, on_change=self._changed, began=time.time(), wait_s=self._wait_s,
-                    say=partial(self._say, cell),
+                    patient, store, own, on_change=lambda _: self._on_change(self._running), began=time.time(),
+                    wait_s=self._wait_s, say=partial(self._say, cell),
                 )  # fmt: skip
                 self._running.searches[cell] = search
                 await search.run()
@@ -245,11 +230,6 @@ class _Group:
         if _is_done(self._running, cell):
             _write_down(self._record, self._folder, cell)
         self._on_change(self._running)
-
-    def _changed(self, _: Search) -> None:
-        self._on_change(self._running)
-        if not self.stopping and self._stop_when(self._running):
-            self._stop()
 
     def _say(self, cell: Cell, text: str) -> None:
         """Tell the user what is urgent; what other cells have said too, once."""
