@@ -106,11 +106,6 @@ def from_file(operator_name: str, name: str, *, target: str = "", dtype: str = "
     return Subject(operator, task, kernel, origin, verdict, conditions, [itself])
 
 
-def packed_by() -> dict[str, str]:
-    """Return what made the package."""
-    return {"engine_version": engine_version(), "python": platform.python_version()}
-
-
 def _names(operator: Operator, target: str) -> list[str]:
     champions_of = {name for dtype in operator.dtypes.get(target, ()) for name in operator.champions(target, dtype)}
     return [*operator.ancestors(target), *sorted(champions_of)]
@@ -382,7 +377,8 @@ def package_files(subject: Subject, scratch: Path, name: str) -> dict[str, str |
         files[f"operator/{each}"] = (operator.folder / each).read_text(encoding="utf-8")
     files["VERDICT.md"] = verdict_text(subject)
     said: dict[str, Any] = {"task": str(subject.task), "kernel_id": subject.kernel.id}
-    said |= {"conditions": dict(subject.conditions), "packed_by": packed_by(), "verdict": subject.verdict}
+    packed_by = {"engine_version": engine_version(), "python": platform.python_version()}
+    said |= {"conditions": dict(subject.conditions), "packed_by": packed_by, "verdict": subject.verdict}
     said["lineage"] = list(subject.lineage)
     files["verdict.json"] = json.dumps(said, indent=1, default=str) + "\n"
     files["LINEAGE.md"] = lineage_text(subject)

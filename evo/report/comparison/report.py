@@ -60,6 +60,7 @@ from evo.report.document import (
     number,
     text,
 )
+from evo.report.output import plain
 from evo.report.render import html, markdown
 from evo.store.reads import Identifier
 from fitness.words import digits, interval, ratio, time_us
@@ -145,7 +146,7 @@ def _verdicts(seen: ComparisonMaterial) -> Iterator[dict[str, Any]]:
     """The figures of every arm by itself and, but for the reference, beside the reference."""
     beside = {effect.arm: effect for effect in seen.found.effects}
     for summary in seen.found.summaries:
-        yield {name: _finite(value) for name, value in (_by_itself(summary) | _beside(beside.get(summary.arm))).items()}
+        yield plain(_by_itself(summary) | _beside(beside.get(summary.arm)))
 
 
 def _by_itself(summary: Summary) -> dict[str, Any]:
@@ -174,10 +175,10 @@ def _means(seen: ComparisonMaterial) -> Iterator[dict[str, Any]]:
     for curve in seen.curves:
         columns = (each.tolist() for each in (curve.used, curve.log_speedup, curve.low, curve.high))
         for used, best, low, high in zip(*columns, strict=True):
-            yield {
+            yield plain({
                 "arm": curve.arm, "budget": curve.budget, "cells": curve.cells, "used": used, "log_speedup": best,
-                "log_speedup_low": _finite(low), "log_speedup_high": _finite(high),
-            }  # fmt: skip
+                "log_speedup_low": low, "log_speedup_high": high,
+            })  # fmt: skip
 
 
 def _winners(seen: ComparisonMaterial) -> Iterator[dict[str, Any]]:
@@ -186,11 +187,6 @@ def _winners(seen: ComparisonMaterial) -> Iterator[dict[str, Any]]:
         kernel = sources.get(row["kernel_id"], {})
         values = json.loads(kernel.get("values_json") or "{}")
         yield row | {"source": kernel.get("source"), "values_json": json.dumps(values)}
-
-
-def _finite(value: Any) -> Any:
-    """The value, or None for a bound or a difference that does not exist."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 # --- the document -----------------------------------------------------------------------------------------------------
