@@ -26,13 +26,9 @@ def open(run: str | Path = "last", *, runs: str | Path | None = None) -> Run:
     question. It raises UserError (of `operators.errors`, as all that the API raises for what a caller can cure).
     """
     from evo.api import Run
-    from evo.folders import find_runs
-    from operators.errors import UserError
+    from evo.folders import find_one
 
-    found = find_runs(_folder(runs), str(run))
-    if isinstance(found, list):
-        raise UserError(f"{run} names several runs: use evo.open_several")
-    return Run(found)
+    return Run(find_one(_folder(runs), str(run), "use evo.open_several"))
 
 
 def open_several(which: str | Path | Sequence[str | Path], *, runs: str | Path | None = None) -> Several:
@@ -41,11 +37,10 @@ def open_several(which: str | Path | Sequence[str | Path], *, runs: str | Path |
     `runs` is as in `open`. It raises UserError.
     """
     from evo.api import Several
-    from evo.folders import find_runs
+    from evo.folders import find_all
 
     named = [which] if isinstance(which, str | Path) else which
-    found = (find_runs(_folder(runs), str(each)) for each in named)
-    return Several([path for where in found for path in (where if isinstance(where, list) else [where])])
+    return Several(find_all(_folder(runs), map(str, named)))
 
 
 def runs(folder: str | Path | None = None) -> RunList:

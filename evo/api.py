@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from evo.rows import LIBRARY_TIMING, profile_from
+from evo.rows import LIBRARY_TIMING, profile_with
 from evo.store import Connection, Limits, answer, has_writer, opened, query
 from evo.store.named import named_query
 from evo.store.reads import own_query
@@ -120,20 +120,13 @@ class StoredKernel:
     """Difference to the principal parent, unified, tunables included; empty where it has none."""
 
     def __repr__(self) -> str:
-        return f"<kernel {self.id[:12]} of {self.task}: {self._standing()}>"
+        return f"<kernel {self.id[:12]} of {self.task}: {verdict_words(self.verdict)}>"
 
     def _repr_html_(self) -> str:
         return (
             f"<details><summary>kernel <code>{self.id[:12]}</code> of {escape(self.task)}: "
-            f"{escape(self._standing())}</summary><pre>{escape(self.text)}</pre></details>"
+            f"{escape(verdict_words(self.verdict))}</summary><pre>{escape(self.text)}</pre></details>"
         )
-
-    def _standing(self) -> str:
-        """Its verdict in a few words."""
-        found = self.verdict
-        if found is None or found.speedup is None:
-            return in_words(found.status) if found else "not judged"
-        return gain(found.speedup, found.speedup_low, found.speedup_high, found.level, found.flagged)
 
     @property
     def text(self) -> str:
@@ -144,6 +137,15 @@ class StoredKernel:
     def plan(self) -> dict[str, Any]:
         """The header as a table: launches, buffers, tunables. It raises PlanError where it cannot be read."""
         return dict(read_header(self.source).table)
+
+
+def verdict_words(found: Verdict | Ancestor | None) -> str:
+    """Return the speedup of a kernel in words, or why it has none; what is not confirmed says so."""
+    if found is None or found.status is None:
+        return "not judged"
+    if found.speedup is None:
+        return in_words(found.status)
+    return gain(found.speedup, found.speedup_low, found.speedup_high, found.level, found.flagged)
 
 
 def _found(run: Run, prefix: str, task: str) -> tuple[str, str]:
@@ -221,7 +223,7 @@ def _profile(rows: Sequence[Row], metrics: Sequence[Row]) -> Profile | None:
     if not rows and not metrics:
         return None
     known: Row = rows[0] if rows else {"bottleneck": None, "notes_json": "[]", "worker": None, "seconds": 0.0}
-    return profile_from({**known, "measured": [{"name": each["metric"], **each} for each in metrics]})
+    return profile_with(known, metrics)
 
 
 def _diff(before: Row, row: Row) -> str:

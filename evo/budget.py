@@ -182,10 +182,6 @@ class RunClock:
         """
         return max(self.closing_s - OVERRUN * self.limit_s, 0.0)
 
-    def tick_s(self, until_s: float) -> float:
-        """The longest wait for something to happen until the clock is looked at again; `until_s` to a known moment."""
-        return min(TICK_S, max(until_s, 0.05))
-
 
 class Patience:
     """Says how long a run waits for room on a full disk: ROOM_S, and no longer than its time; any thread may ask."""

@@ -58,6 +58,7 @@ if ctypes.CDLL(None).unshare(0x20000000) and ctypes.CDLL(None).unshare(0x3000000
     raise SystemExit(1)
 """
 """Fails where jail.cpp gets no namespace of process numbers, with or without one of users."""
+NAMESPACES = "allow user namespaces (sysctl user.max_user_namespaces, or your container's profile), or run as root"
 LEAST_OF_PROMISED = 0.6
 """The smallest share of the data sheet's memory throughput that an undisturbed memory reaches."""
 CLASHING = ("evo", "fitness", "runs", "operators", "mutators")
@@ -72,10 +73,6 @@ class Finding:
     state: str
     detail: str
     cure: str = ""
-
-    def row(self) -> dict[str, str]:
-        """The finding as a row of the table that `evo doctor` prints."""
-        return {"check": self.check, "state": self.state, "detail": self.detail, "cure": self.cure}
 
 
 def examine() -> list[Finding]:
@@ -161,29 +158,21 @@ def _seccomp() -> Finding:
 
 
 def _processes() -> Finding:
-    probe = subprocess.run([sys.executable, "-c", NUMBERED_APART], capture_output=True, timeout=60)
-    if probe.returncode != 0:
-        return Finding(
-            "processes",
-            "absent",
-            "kernels run among all other processes; the filter of system calls alone keeps their signals in",
-            "allow user namespaces (sysctl user.max_user_namespaces, or your container's profile), or run as root "
-            "with CAP_SYS_ADMIN",
-        )
-    return Finding("processes", "ok", "kernels see no process but their own")
+    if _runs(NUMBERED_APART):
+        return Finding("processes", "ok", "kernels see no process but their own")
+    lack = "kernels run among all other processes; the filter of system calls alone keeps their signals in"
+    return Finding("processes", "absent", lack, f"{NAMESPACES} with CAP_SYS_ADMIN")
 
 
 def _threads() -> Finding:
-    probe = subprocess.run([sys.executable, "-c", COUNTED_APART], capture_output=True, timeout=60)
-    if probe.returncode != 0:
-        return Finding(
-            "threads",
-            "absent",
-            "nothing limits a kernel's threads: they could take all that this user, or the machine, may have",
-            "allow user namespaces (sysctl user.max_user_namespaces, or your container's profile), or run as root; "
-            "until then run no kernels of strangers",
-        )
-    return Finding("threads", "ok", "every call of a kernel has a limited number")
+    if _runs(COUNTED_APART):
+        return Finding("threads", "ok", "every call of a kernel has a limited number")
+    lack = "nothing limits a kernel's threads: they could take all that this user, or the machine, may have"
+    return Finding("threads", "absent", lack, f"{NAMESPACES}; until then run no kernels of strangers")
+
+
+def _runs(code: str) -> bool:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60).returncode == 0
 
 
 def _disk() -> Finding:

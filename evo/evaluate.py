@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from evo.config import DEFAULT_SETS
 from fitness.evaluation import Evaluation, Timing, interval95, library_calls
@@ -23,9 +20,7 @@ from operators.definition.spec import Operator, Task
 from operators.errors import UserError, unknown
 from operators.files import read_text
 from operators.kernel import Kernel
-
-if TYPE_CHECKING:
-    pass
+from operators.plan.header import MAX_SOURCE_BYTES
 
 TARGET_OF = {".cpp": "cpu", ".cc": "cpu", ".cu": "cuda"}
 
@@ -87,7 +82,7 @@ def source_of(file: Path) -> str:
     try:
         if file.exists() and not file.is_file():
             raise UserError(f"{file}: is not a regular file; name a kernel file, such as naive.cpp")
-        return read_text(file)
+        return read_text(file, MAX_SOURCE_BYTES)
     except OSError as error:
         raise UserError(f"{file}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
@@ -102,12 +97,6 @@ def _setting(text: str) -> tuple[str, int]:
     except ValueError:
         pass
     raise UserError(f"--value {text}: write NAME=INTEGER, such as --value TILE=32")
-
-
-def verdict_json(evaluation: Evaluation) -> dict[str, Any]:
-    """All fields of an evaluation, in types that JSON has."""
-    fields: dict[str, Any] = json.loads(json.dumps(asdict(evaluation), default=dict))
-    return fields
 
 
 def profile_lines(profile: Profile) -> list[str]:

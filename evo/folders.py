@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,6 +82,23 @@ def find_runs(runs: Path, name: str) -> Path | list[Path]:
     if not found:
         raise UserError(f"no run matches {name}; write a pattern of folders, such as '{runs}/compare-x/*'")
     return found
+
+
+def find_one(runs: Path, name: str, cure: str) -> Path:
+    """The folder or file of the one run that a name means, see `find_runs`; the `cure` is told where it means several.
+
+    It raises UserError.
+    """
+    found = find_runs(runs, name)
+    if isinstance(found, list):
+        raise UserError(f"{name} names several runs: {cure}")
+    return found
+
+
+def find_all(runs: Path, names: Iterable[str]) -> list[Path]:
+    """The folders or files of all runs that these names mean, see `find_runs`. It raises UserError."""
+    found = (find_runs(runs, name) for name in names)
+    return [path for where in found for path in (where if isinstance(where, list) else [where])]
 
 
 def last_run(runs: Path) -> Path | None:

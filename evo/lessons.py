@@ -43,7 +43,7 @@ class Lessons:
         elif by_model:
             tables = self._fruitless, self._failed
             table, other = tables if gain or attempt.status in _FRUITLESS else reversed(tables)
-            other.drop(idea)
+            other.pop(idea, None)
             table.put(idea, attempt)
 
     def helped(self, count: int) -> tuple[Attempt, ...]:

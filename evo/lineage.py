@@ -11,7 +11,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from evo.individual import Individual, is_naive
 from fitness.evaluation import Evaluation, Timing
@@ -28,43 +28,25 @@ STEPS_BACK = 4
 """Number of ancestors that are searched for a profile: a change seldom moves a kernel into another class."""
 
 
-class Latest(Generic[Key, Value]):
-    """A table that keeps the entries that were written or recalled last."""
+class Latest(OrderedDict[Key, Value]):
+    """A table that keeps the entries that were put or recalled last; to look at one changes nothing."""
 
     def __init__(self, most: int) -> None:
+        super().__init__()
         self._most = most
-        self._entries: OrderedDict[Key, Value] = OrderedDict()
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._entries
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def get(self, key: Key) -> Value | None:
-        """Return an entry; None where there is none."""
-        return self._entries.get(key)
 
     def recall(self, key: Key) -> Value | None:
         """Return an entry, which counts as used now. A replay must recall the same entries in the same order."""
-        if key in self._entries:
-            self._entries.move_to_end(key)
-        return self._entries.get(key)
-
-    def drop(self, key: Key) -> None:
-        """Take an entry out, if there is one."""
-        self._entries.pop(key, None)
-
-    def values(self) -> Iterable[Value]:
-        """Return the entries, the latest last."""
-        return self._entries.values()
+        if key in self:
+            self.move_to_end(key)
+        return self.get(key)
 
     def put(self, key: Key, value: Value) -> None:
         """Write an entry; the one that was not used for longest makes room for it."""
-        self._entries[key] = value
-        self._entries.move_to_end(key)
-        if len(self._entries) > self._most:
-            self._entries.popitem(last=False)
+        self[key] = value
+        self.move_to_end(key)
+        if len(self) > self._most:
+            self.popitem(last=False)
 
 
 @dataclass(frozen=True)

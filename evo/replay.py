@@ -17,18 +17,19 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from evo import rows as records
+from evo.api import Run
 from evo.budget import Budget
 from evo.compatibility import check_tasks
 from evo.config import RunConfig
 from evo.individual import Individual
-from evo.rows import Journal, Row, Rows, moment
+from evo.rows import Row, Rows, moment
 from evo.search.execution import Execution, RunBenches
 from evo.search.history import NOT_WANTED, Done, History
 from evo.search.task import Outstanding, TakenProfile, TaskState, task_states
 from evo.search.verdicts import Reached
 from evo.session import run_row
-from evo.store import Connection, Store, open_reader
-from evo.store.reads import own_query
+from evo.store import Store, open_reader
+from evo.store.reads import Journal, own_query
 from evo.workbench.recorded import rows_of_evaluation, rows_of_use, stored_result
 from evo.workers.jobs import Found, Job
 from evo.workers.pool import Undone
@@ -43,24 +44,6 @@ from operators.errors import UserError
 from operators.kernel import Kernel
 
 COMMITS_UNDER_WAY = 64
-
-
-class Stored:
-    """The run that is replayed."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def sql(self, sql: str) -> list[Row]:
-        """Return the rows of a query."""
-        found: list[Row] = self._connection.sql(sql).to_arrow_table().to_pylist()
-        return found
-
-    def rows(self, query: str, **params: Any) -> list[Row]:
-        """Return the rows of a query of `evo.store.reads`."""
-        found = self._connection.sql(own_query(query), params=params or None)
-        rows: list[Row] = found.to_arrow_table().to_pylist()
-        return rows
 
 
 class Different(Exception):
@@ -85,8 +68,7 @@ class ReplayResult:
 
 def replay(folder: Path, on_change: Callable[[Replay], None] = lambda _: None) -> ReplayResult:
     """Replay the run in `folder` into a new folder beside it. Raises UserError where there is nothing to replay."""
-    with open_reader(folder) as connection:
-        then = Stored(connection)
+    with Run(folder) as then:
         run = then.rows("runs.run")
         if not run:
             raise UserError(f"{folder}: the run was stopped before it began; there is nothing to replay")
@@ -117,7 +99,7 @@ def _new_folder(folder: Path) -> Path:
 class Replay:
     """The driver with history in command: it asks and tells in the stored order, one thing at a time."""
 
-    def __init__(self, config: RunConfig, store: Journal, then: Stored, on_change: Callable[[Replay], None]) -> None:
+    def __init__(self, config: RunConfig, store: Journal, then: Run, on_change: Callable[[Replay], None]) -> None:
         """`then` is the run that is replayed, `store` takes the new one."""
         self.budget = Budget(dict(config.budget))
         self.states = task_states(config)
@@ -145,7 +127,7 @@ class Replay:
         outstanding: dict[str, Outstanding] = {}
         told = 0
         try:
-            for _, entry in records.history(self._then.sql):
+            for _, entry in records.history(self._then.rows):
                 if isinstance(entry, records.Asked):
                     outstanding |= {asked.request.id: asked for asked in await self._ask_as_then(entry.rows)}
                 elif isinstance(entry, records.TellRow):
@@ -208,7 +190,7 @@ class Replay:
         key = {"task": row["task"], "kernel": row["kernel_id"]}
         metrics = self._then.rows("kernels.metrics", kernels=[row["kernel_id"]])
         rows: Rows = {
-            "profiles": self._then.rows("replay.profiles", **key),
+            "profiles": self._then.rows("kernels.profile", **key),
             "metrics": [each for each in metrics if each["task"] == row["task"]],
         }
         if row["seq"] is not None:
@@ -261,13 +243,13 @@ def _done() -> Future[None]:
 class _StoredEvaluator:
     """`evo.search.verdicts.VerdictSource` from an earlier run. New jobs and judgings there are none."""
 
-    def __init__(self, then: Stored) -> None:
+    def __init__(self, then: Run) -> None:
         self._then = then
 
     @cached_property
     def _found(self) -> dict[str, list[Row]]:
         """By request, all at once: a query for each would read the whole table as often as it has rows."""
-        return records.verdicts(self._then.sql)
+        return records.verdicts(self._then.rows)
 
     async def propose(self, state: TaskState, request: Request, parents: tuple[Parent, ...]) -> Proposal:
         """Return what the mutator makes of it now."""
@@ -314,7 +296,7 @@ class _StoredEvaluator:
 class _Answers:
     """`mutators.base.Client` from the calls of an earlier run."""
 
-    def __init__(self, settings: LlmSettings, then: Stored, store: Journal, served: set[str]) -> None:
+    def __init__(self, settings: LlmSettings, then: Run, store: Journal, served: set[str]) -> None:
         self._settings, self._then, self._store, self._served = settings, then, store, served
 
     async def complete(
@@ -358,7 +340,7 @@ class _Answers:
 class _ToolAnswers:
     """`evo.workbench.recorded.ToolCalls` from an earlier run."""
 
-    def __init__(self, then: Stored, store: Journal, kernel_rows: Callable[[Kernel], Rows], used: set[str]) -> None:
+    def __init__(self, then: Run, store: Journal, kernel_rows: Callable[[Kernel], Rows], used: set[str]) -> None:
         self._then, self._store, self._kernel_rows, self._used = then, store, kernel_rows, used
 
     def find(self, tool_key: str) -> Result:

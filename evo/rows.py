@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import pairwise
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from evo.individual import UNAVAILABLE, Individual
 from fitness.evaluation import Evaluation, Level, LibraryTiming
@@ -27,6 +25,9 @@ Item = TypeVar("Item")
 Row = dict[str, Any]
 Rows = dict[str, list[Row]]
 """Rows by table."""
+Read = Callable[..., list[Row]]
+"""Rows of a query of `evo.store.reads`, by its name and its parameters, to the run's store or to a snapshot of it; any
+thread may call it."""
 
 
 def compact(value: Any) -> str:
@@ -52,37 +53,6 @@ def join(*parts: Mapping[str, Sequence[Row]]) -> Rows:
         for table, rows in part.items():
             joined.setdefault(table, []).extend(rows)
     return joined
-
-
-class Journal(Protocol):
-    """It takes rows and acknowledges them, and answers the engine's own queries; any thread may call its methods."""
-
-    folder: Path
-    """The run's folder."""
-    waits: Callable[[str, float], bool]
-    """Whether batches go on to wait for a disk that has been full for so long, given a reason and seconds. The
-    journal's owner sets it; at first nothing is waited for."""
-    notes: list[str]
-    """Sentences for the user on what was out of the ordinary when it was opened."""
-
-    def commit(self, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> Future[None]:
-        """Append rows to several tables in one transaction; batches are committed in the order of the calls.
-
-        The future is done after the commit, and fails, or the call does, with StoreError.
-        """
-        ...
-
-    def rows(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Any:
-        """An Arrow table; it sees every batch committed before the call, blocks, and raises StoreError."""
-        ...
-
-    def outdate_snapshot(self) -> None:
-        """Let every later reader see what was committed before this call."""
-        ...
-
-    def close(self) -> None:
-        """Commit what waits and close; a second call does nothing."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -162,7 +132,7 @@ def ask_rows(requests: Sequence[Request], *, seq: int, wanted: int, at: float) -
 
 
 def request_from(row: Mapping[str, Any]) -> Request:
-    """Return the request of one row of `_ASKED`."""
+    """Return the request of one row of `history.asked`."""
     return Request.from_json(row["request_json"])
 
 
@@ -290,52 +260,30 @@ def as_stored(evaluation: Evaluation) -> Evaluation:
     return evaluation_from(rows["evaluations"][0], **{table: rows[table] for table in MEASURED})
 
 
-def measured_of(read: Callable[[str, list[Any]], list[Row]], evaluation_id: str) -> dict[str, list[Row]]:
-    """Return what was measured of one evaluation, by table; `read` answers queries with parameters."""
-    sql = "select * from {} where evaluation_id = ? order by rowid"
-    return {table: read(sql.format(table), [evaluation_id]) for table in MEASURED}
+def _attached(told: list[Row], read: Read, queries: Iterable[str], **params: Any) -> list[Row]:
+    """The same rows, with what was measured of each; they are not copied, for there may be a million.
 
-
-def _attached(told: list[Row], measured: Callable[[str], list[Row]]) -> list[Row]:
-    """The same rows, with what was measured of each; they are not copied, for there may be a million."""
+    Each of the `queries` is for one table, whose name it ends with.
+    """
     found: dict[str, dict[str, list[Row]]] = {}
-    for table in MEASURED:
-        for row in measured(table):
-            found.setdefault(row["evaluation_id"], {}).setdefault(table, []).append(row)
+    for query in queries:
+        for row in read(query, **params):
+            found.setdefault(row["evaluation_id"], {}).setdefault(query.partition(".")[2], []).append(row)
     for row in told:
         row.update(found.get(row["evaluation_id"], {}))
     return told
 
 
-def verdicts(rows: Callable[[str], list[Row]]) -> dict[str, list[Row]]:
+def verdicts(read: Read) -> dict[str, list[Row]]:
     """Return the evaluations of each request, least severe first, with what was measured of them."""
-    sql = (
-        "select * from evaluations where request_id is not null"
-        " order by list_position(['screen', 'full', 'confirmed'], level), rowid"
-    )
     found: dict[str, list[Row]] = {}
-    for row in _attached(rows(sql), lambda table: rows(f"select * from {table} order by rowid")):
+    queries = ("replay.timings", "replay.library_timings", "replay.errors")
+    for row in _attached(read("replay.verdicts"), read, queries):
         found.setdefault(row["request_id"], []).append(row)
     return found
 
 
 # --- tells ------------------------------------------------------------------------------------------------------------
-
-_TOLD = """
-    select
-        t.seq, t.task, t.request_id, t.kernel_id, t.status as told, t.digest, t.seconds, t.cost_usd, a.request_json,
-        coalesce(p.description, '') as description, coalesce(p.failure, '') as failure, coalesce(p.text, '') as text,
-        coalesce(p.metrics_json, '{}') as metrics_json, coalesce(p.evaluate_s, 0) as evaluate_s,
-        k.operator, k.target, k.source, k.values_json, e.* exclude (task, request_id, kernel_id)
-    from tells t
-    join asks a using (request_id)
-    left join kernels k on k.kernel_id = t.kernel_id
-    left join evaluations e on e.evaluation_id = t.evaluation_id
-    left join proposals p on p.request_id = t.request_id
-"""
-"""Tells with what it takes to make their individuals again, but for what was measured."""
-TOLD_OF = f"{_TOLD} where t.request_id = ?"
-"""The tell of one request."""
 
 
 def tell_rows(individual: Individual, *, seq: int, at: float) -> Rows:
@@ -360,7 +308,7 @@ def tell_rows(individual: Individual, *, seq: int, at: float) -> Rows:
 
 
 def individual_from(row: Mapping[str, Any]) -> Individual:
-    """Return the individual of one row of `_TOLD`, with its lists of what was measured, by table, if it has such."""
+    """Return the individual of a row of `history.told`, with lists of what was measured, by table, if it has such."""
     return Individual(
         request_from(row), kernel_from(row) if row["source"] is not None else None,
         evaluation_from(row) if row["evaluation_id"] is not None else None, row["seconds"], row["cost_usd"],
@@ -388,10 +336,6 @@ CALL = Codec(
     ),
     thoughts=FieldColumn("thoughts_json", _or_null(compact), lambda text: json.loads(text or "{}")),
 )
-ANSWERED_CALLS = """
-    select * from llm_calls where request_id = ? and status in ('answered', 'cut') order by rowid
-"""
-"""Calls of one request that brought words, in their order."""
 
 
 def call_row(call: Call, *, call_id: str, at: float) -> Row:
@@ -400,27 +344,6 @@ def call_row(call: Call, *, call_id: str, at: float) -> Row:
 
 
 # --- profiles ---------------------------------------------------------------------------------------------------------
-
-_PROFILED = """
-    select p.*, m.measured
-    from profiles p
-    left join (
-        select task, kernel_id, list({'name': metric, 'value': value, 'unit': unit} order by rowid) as measured
-        from metrics group by task, kernel_id
-    ) m using (task, kernel_id)
-"""
-"""Profiles that prompts may hold, with their metrics."""
-PROFILE_OF = """
-    select p.*, m.measured
-    from profiles p
-    left join (
-        select list({'name': metric, 'value': value, 'unit': unit} order by rowid) as measured
-        from metrics where task = ? and kernel_id = ?
-    ) m on true
-    where p.task = ? and p.kernel_id = ?
-    order by p.rowid limit 1
-"""
-"""The first profile of one kernel; task and kernel id are asked for twice."""
 
 
 def profile_rows(profile: Profile, evaluation_id: str, task: Task, kernel_id: str, *, failure: str, at: float) -> Rows:
@@ -439,11 +362,16 @@ def profile_rows(profile: Profile, evaluation_id: str, task: Task, kernel_id: st
 
 
 def profile_from(row: Mapping[str, Any]) -> Profile:
-    """Return the profile of one row of `_PROFILED`."""
+    """Return the profile of one row of `history.profiled`."""
     metrics = tuple(Metric(m["name"], m["value"], m["unit"] or "") for m in row["measured"] or ())
     bottleneck = Bottleneck(row["bottleneck"]) if row["bottleneck"] else None
     notes = tuple(json.loads(row["notes_json"]))
     return Profile(bottleneck, metrics, notes, row["worker"] or "", row["seconds"])
+
+
+def profile_with(row: Mapping[str, Any], metrics: Iterable[Mapping[str, Any]]) -> Profile:
+    """Return the profile of a row of `profiles` with these rows of `metrics`."""
+    return profile_from({**row, "measured": [{"name": each["metric"], **each} for each in metrics]})
 
 
 # --- events -----------------------------------------------------------------------------------------------------------
@@ -465,32 +393,27 @@ def event_rows(kind: str, detail: Mapping[str, Any], *, at: float, task: Task | 
 
 # --- the history of a run ---------------------------------------------------------------------------------------------
 
-_ASKED = "select seq, wanted, task, request_id, request_json, digest from asks a"
-"""Asks with what it takes to ask them again."""
-_MEASURED = "select m.* from {} m join tells t using (evaluation_id) {} order by m.rowid"
-"""Query for the measurements of those who were told, of one table and some of them."""
-_PLACES = "select seq from tells where task = ? order by seq"
 MOST_SEQ = 2**62
 """A place in the history behind all that there are."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """An ask: rows of `_ASKED`."""
+    """An ask: rows of `history.asked`."""
 
     rows: list[Row]
 
 
 @dataclass(frozen=True)
 class TellRow:
-    """A tell: a row of `_TOLD` with what was measured."""
+    """A tell: a row of `history.told` with what was measured."""
 
     row: Row
 
 
 @dataclass(frozen=True)
 class Profiled:
-    """A profile from which on prompts knew it: a row of `_PROFILED`."""
+    """A profile from which on prompts knew it: a row of `history.profiled`."""
 
     row: Row
 
@@ -498,33 +421,27 @@ class Profiled:
 Entry = Asked | TellRow | Profiled
 
 
-def history(rows: Callable[[str], list[Row]]) -> list[tuple[int, Entry]]:
-    """Return what happened in a run, in that order, each with its place in it; `rows` answers queries to its store."""
-    return _entries(rows, "".format)
+def history(read: Read, task: Task | None = None, after: int = -1, until: int = MOST_SEQ) -> list[tuple[int, Entry]]:
+    """Return what happened in a run, or in one task of it, in that order, each with its place in the history.
 
-
-def history_of(task: Task, store: Journal, *, page: int) -> Iterator[list[tuple[int, Entry]]]:
-    """Return the same of one task, in pages of so many tells or fewer."""
-    within = "where {0}.task = ? and coalesce({0}.seq, 0) > ? and coalesce({0}.seq, 0) <= ?"
-    places = [row["seq"] for row in store.rows(_PLACES, [str(task)]).to_pylist()]
-    for bounds in pairwise([-1, *places[page - 1 :: page], MOST_SEQ]):
-
-        def rows(sql: str, key: Sequence[Any] = (str(task), *bounds)) -> list[Row]:
-            return cast(list[Row], store.rows(sql, key).to_pylist())
-
-        yield _entries(rows, within.format)
-
-
-def _entries(rows: Callable[[str], list[Row]], within: Callable[[str], str]) -> list[tuple[int, Entry]]:
-    """Entries in their order; `within` is the condition on rows of a table, given by its alias."""
-    told = rows(f"{_TOLD} {within('t')} order by t.seq")
-    told = _attached(told, lambda table: rows(_MEASURED.format(table, within("t"))))
+    The places are behind `after`, and go up to `until`.
+    """
+    within = {"task": str(task) if task else None, "after": after, "until": until}
+    queries = ("history.timings", "history.library_timings", "history.errors")
+    told = _attached(read("history.told", **within), read, queries, **within)
     asks: dict[int, list[Row]] = {}
-    for row in rows(f"{_ASKED} {within('a')} order by seq, position"):
+    for row in read("history.asked", **within):
         asks.setdefault(row["seq"], []).append(row)
     entries: list[tuple[int, Entry]] = [
-        *((row["seq"] or 0, Profiled(row)) for row in rows(f"{_PROFILED} {within('p')} order by p.rowid")),
+        *((row["seq"] or 0, Profiled(row)) for row in read("history.profiled", **within)),
         *((seq, Asked(rows)) for seq, rows in asks.items()),
         *((row["seq"], TellRow(row)) for row in told),
     ]
     return sorted(entries, key=lambda entry: entry[0])
+
+
+def history_of(task: Task, read: Read, *, page: int) -> Iterator[list[tuple[int, Entry]]]:
+    """Return the same of one task, in pages of so many tells or fewer."""
+    places = [row["seq"] for row in read("history.places", task=str(task))]
+    for after, until in pairwise([-1, *places[page - 1 :: page], MOST_SEQ]):
+        yield history(read, task, after, until)

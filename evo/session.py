@@ -22,15 +22,17 @@ from evo import rows
 from evo.api import Run
 from evo.compatibility import Conditions, check_same, check_tasks, conditions, host
 from evo.config import RunConfig
+from evo.evaluate import TARGET_OF, source_of
 from evo.folders import CONFIG, DATABASE, began
-from evo.rows import Journal, compact, moment
+from evo.rows import compact, moment
 from evo.search.driver import Search
 from evo.store import Store, StoreError
-from evo.store.reads import rows_of
+from evo.store.reads import Journal, rows_of
 from evo.strategies.base import Strategy
 from evo.version import engine_version
+from evo.workers.dispatch import WorkerPool
 from evo.workers.local import Claims, LocalPool
-from evo.workers.pool import ClusterLost, SharedPool
+from evo.workers.pool import ClusterLost
 from evo.workers.worker import RunContext, WorkerSpec, gpu_specs, worker_cores
 from fitness.cpu import build as cpu
 from fitness.evaluation import Rejection
@@ -39,9 +41,7 @@ from fitness.targets import NO_GPUS, GpuModels, devices, gpu_models
 from mutators.asking.answers import Invitation
 from operators.definition.spec import Operator, Task
 from operators.errors import DiskError, MachineError, PlanError, UserError, disk_error
-from operators.files import read_text
 from operators.kernel import Kernel
-from operators.plan.header import MAX_SOURCE_BYTES
 from operators.plan.reading import Plan, parse_plan
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -263,7 +263,7 @@ class Backend(Protocol):
         """A function that makes the strategy of one task; some rebuild their state from the store."""
         ...
 
-    def pool(self, config: RunConfig, folder: Path) -> SharedPool:
+    def pool(self, config: RunConfig, folder: Path) -> WorkerPool:
         """Evaluation workers as a run with this configuration wants them, for it and any that want the same.
 
         `folder`, which must exist, is for what the pool's runs have in common. It raises UserError.
@@ -357,7 +357,8 @@ async def _search(
                 closing_s=backend.closing_s,
             )  # fmt: skip
             with _reason_stored(store):
-                return await _interruptible(search)
+                on_ending(search.stop)
+                return await search.run()
     finally:
         await pool.close()
         shutil.rmtree(build, ignore_errors=True)
@@ -377,22 +378,22 @@ def _reason_stored(store: Journal) -> Iterator[None]:
         raise
 
 
-async def _interruptible(search: Search) -> str:
-    """Run a search, which signals end in good order."""
-    loop = asyncio.get_running_loop()
+def on_ending(stop: Callable[[], object], times: int = 2) -> None:
+    """Have as many signals of ENDING call `stop` in the running event loop; the next one ends the program the hard way.
 
-    def interrupted() -> None:
-        if search.stopping:  # the second one gives up paid answers too; a third one ends the program the hard way
-            for number in ENDING:
-                loop.remove_signal_handler(number)
-        search.stop()
+    A search that is stopped a second time gives up paid answers too.
+    """
+    loop, left = asyncio.get_running_loop(), times
+
+    def ended() -> None:
+        nonlocal left
+        left -= 1
+        for number in ENDING if not left else ():
+            loop.remove_signal_handler(number)
+        stop()
 
     for number in ENDING:
-        loop.add_signal_handler(number, interrupted)
-    return await search.run()
-
-
-SUFFIXES = {"cpu": (".cpp", ".cc"), "cuda": (".cu",)}
+        loop.add_signal_handler(number, ended)
 
 
 def invitations(config: RunConfig, files: Sequence[Path], author: str) -> list[str]:
@@ -421,17 +422,10 @@ def invitations(config: RunConfig, files: Sequence[Path], author: str) -> list[s
 
 
 def _source(file: Path, task: Task) -> str:
-    if file.suffix not in SUFFIXES[task.target]:
-        wanted = " or ".join(SUFFIXES[task.target])
+    if TARGET_OF.get(file.suffix) != task.target:
+        wanted = " or ".join(suffix for suffix, target in TARGET_OF.items() if target == task.target)
         raise UserError(f"--from {file}: a kernel for {task.target} ends in {wanted}; --target names another target")
-    try:
-        if file.exists() and not file.is_file():
-            raise UserError(f"--from {file}: is not a regular file; name a kernel file")
-        return read_text(file, MAX_SOURCE_BYTES)
-    except OSError as error:
-        raise UserError(f"--from {file}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"--from {file}: is not UTF-8 text (byte {error.start + 1})") from None
+    return source_of(file)
 
 
 def _check(file: Path, kernel: Kernel, operator: Operator, task: Task) -> None:

@@ -1,11 +1,13 @@
-"""Files of users, read as far as such a file goes: a file that was named by mistake takes neither time nor memory."""
+"""Files of users: read as far as such files go, as one named by mistake is to take neither time nor memory; written."""
 
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from operators.errors import MachineError
+from operators.errors import MachineError, UserError
 
 SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE)
 """Error numbers that blame a machine which cannot open or read a file, rather than the file."""
@@ -39,3 +41,22 @@ def read_bytes(path: Path, most_bytes: int = MAX_TEXT_BYTES) -> bytes:
         most = f"{most_bytes >> 20} MiB" if most_bytes >> 20 else f"{most_bytes >> 10} KiB"
         raise OSError(errno.EFBIG, f"it is longer than {most}, the most that is allowed", str(path))
     return data
+
+
+@contextmanager
+def writing(place: object, cure: str = "") -> Iterator[None]:
+    """Where the system does not let a user's `place` be written, raise UserError, which ends with the `cure`."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{place}: cannot be written: {error.strerror}{cure}") from None
+
+
+def write_new(option: str, file: Path, data: bytes, *, replace: bool = False) -> None:
+    """Write the file that an option names, which must be new unless it may `replace` one. It raises UserError."""
+    with writing(f"{option} {file}"):
+        try:
+            with file.open("wb" if replace else "xb") as stream:
+                stream.write(data)
+        except FileExistsError:
+            raise UserError(f"{option} {file}: exists already; name another file, or say --force") from None

@@ -11,7 +11,7 @@ import gzip
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from html import escape
@@ -21,6 +21,7 @@ from typing import Any
 
 from fitness.sandbox.native import cache_folder, publish
 from operators.errors import UserError, unknown
+from operators.files import writing
 
 ASSETS = Path(__file__).parent / "assets"
 SERIES = 12
@@ -90,13 +91,16 @@ class Figure:
     def save(self, file: str | Path) -> Path:
         """Write it as .html, .svg, .png or .json (Vega-Lite), as the name ends. It raises UserError."""
         place = Path(file)
-        made = {".html": self._page, ".svg": self._drawn_svg, ".png": self._png, ".json": self._json}
+        made: Mapping[str, Callable[[], bytes]] = {
+            ".html": self._page,
+            ".svg": lambda: str(_converter().vegalite_to_svg(on_paper(self.spec))).encode(),
+            ".png": lambda: bytes(_converter().vegalite_to_png(on_paper(self.spec), scale=2)),
+            ".json": lambda: json.dumps(on_paper(self.spec)).encode(),
+        }
         if place.suffix not in made:
             raise UserError(f"{place}: {unknown('ending', place.suffix, made)}")
-        try:
+        with writing(place):
             place.write_bytes(made[place.suffix]())
-        except OSError as error:
-            raise UserError(f"{place}: cannot be written: {error.strerror}") from None
         return place
 
     def _repr_html_(self) -> str:
@@ -104,15 +108,6 @@ class Figure:
 
     def _page(self) -> bytes:
         return _page(self.title, f"<figure><figcaption>{escape(self.title)}</figcaption>{self.svg}</figure>").encode()
-
-    def _drawn_svg(self) -> bytes:
-        return str(_converter().vegalite_to_svg(on_paper(self.spec))).encode()
-
-    def _png(self) -> bytes:
-        return bytes(_converter().vegalite_to_png(on_paper(self.spec), scale=2))
-
-    def _json(self) -> bytes:
-        return json.dumps(on_paper(self.spec)).encode()
 
 
 def _converter() -> Any:

@@ -62,13 +62,11 @@ class AnswersQueries(Protocol):
         ...
 
 
-def pictured(
-    run: AnswersQueries, task: str = "", kernel: str = "", most: int = MOST_POINTS
-) -> dict[str, list[dict[str, Any]]]:
+def pictured(run: AnswersQueries, task: str = "", kernel: str = "") -> dict[str, list[dict[str, Any]]]:
     """The rows that the picture of a run is made from, with the paths to its best kernels, or to one `kernel`."""
     paths = run.rows("picture.paths", task=task, kernel=kernel)
     kept = [step["kernel_id"] for step in paths]
-    individuals = run.rows("picture.individuals", most=most, kept=kept)
+    individuals = run.rows("picture.individuals", most=MOST_POINTS, kept=kept)
     return {"individuals": individuals, "paths": paths, "migrations": run.rows("picture.migrations")}
 
 

@@ -15,7 +15,7 @@ import typer
 from evo.cli.compare import compares
 from evo.cli.completion import operator_names
 from evo.cli.operators import machine, own, show_pages
-from evo.cli.outside import login, outside
+from evo.cli.outside import outside
 from evo.cli.runs import looks
 from evo.cli.shared import (
     FAILED,
@@ -32,7 +32,7 @@ from evo.cli.shared import (
     say,
 )
 from evo.report.output import as_json as json_of
-from evo.report.output import raw, safe_streams
+from evo.report.output import login, raw, safe_streams
 from operators.errors import MachineError, UserError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from typer.models import CommandInfo
 
-    from evo.api import Run
+    from evo.api import Run, StoredKernel
     from evo.config import RunConfig
     from evo.report.health import Health
     from evo.report.status import Standing, TaskSummary
@@ -322,39 +322,27 @@ def best(
     as_json: AsJson = False,
 ) -> None:
     """The best kernel of each task."""
-    from evo.api import Run
+    from evo.api import Run, verdict_words
     from evo.folders import find_run
-    from evo.report.status import best_kernels, standings
-    from fitness.words import gain
-    from operators.plan.defaults import with_defaults
+    from evo.report.status import best_of, standings
+    from operators.files import writing
 
     opened = Run(find_run(runs, run))
     if package or form:
         _package(opened, package, task, form, hub=hub)
         return
-    kernels = [row for row in best_kernels(opened) if row["task"].startswith(task)]
-    if not kernels:
-        raise UserError(f"run {opened.id} has no correct kernel{f' of a task {task}...' if task else ' yet'}")
+    kernels = best_of(opened, task, "--export" if export else "")
     if export:
-        if len(kernels) > 1:
-            raise UserError(
-                f"--export writes one kernel; choose with --task among {', '.join(k['task'] for k in kernels)}"
-            )
-        try:
-            text = with_defaults(kernels[0]["source"], kernels[0]["values"])
-            if export.exists() and export.read_bytes() != text.encode():
+        with writing(f"--export {export}", "; name a file"):
+            if export.exists() and export.read_bytes() != kernels[0].text.encode():
                 raise UserError(f"--export {export}: another file is there; name a new one")
-            export.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise UserError(f"--export {export}: cannot be written: {error.strerror}; name a file") from None
-        print(f"{kernels[0]['task']}: {kernels[0]['kernel_id'][:12]} written to {export}", file=sys.stderr)
+            export.write_text(kernels[0].text, encoding="utf-8")
+        print(f"{kernels[0].task}: {kernels[0].id[:12]} written to {export}", file=sys.stderr)
     elif show:
-        for row in kernels:
-            told = gain(row["speedup"], row["speedup_low"], row["speedup_high"], row["level"], row["flagged"])
-            print(f"// {row['task']} {row['kernel_id'][:12]}, {told}")
-            source = with_defaults(row["source"], row["values"])
+        for kernel in kernels:
+            print(f"// {kernel.task} {kernel.id[:12]}, {verdict_words(kernel.verdict)}")
             # To the letter for a file or a pipe; what is only shown may not steer the terminal.
-            print(source, file=sys.stdout if sys.stdout.isatty() else raw(sys.stdout))
+            print(kernel.text, file=sys.stdout if sys.stdout.isatty() else raw(sys.stdout))
     else:
         _show_best(kernels, standings(opened), as_json=as_json)
 
@@ -401,7 +389,7 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Judge one kernel file as severely as a new best, and print the whole verdict."""
-    from evo.evaluate import evaluate_file, profile_lines, verdict_json, verdict_lines
+    from evo.evaluate import evaluate_file, profile_lines, verdict_lines
     from evo.report.scoreboard import P_NOTE, p_of_evaluation
     from operators.catalog import load
 
@@ -409,7 +397,7 @@ def evaluate(
         operator, file, target=target, dtype=dtype, values=value, workload_set=workload_set, profiled=profile
     )
     if as_json:
-        levels = [verdict_json(e) for e in evaluations]
+        levels = [*map(asdict, evaluations)]
         print(json_of([*levels, {"profile": asdict(seen)}] if seen else levels))
     else:
         print("\n".join([*verdict_lines(evaluations), *(profile_lines(seen) if seen else [])]))
@@ -536,14 +524,13 @@ def _show_summary(
     print(f"run {run.folder}")
 
 
-def _show_best(kernels: Sequence[dict[str, Any]], known: Mapping[str, tuple[Standing, str]], *, as_json: bool) -> None:
+def _show_best(kernels: Sequence[StoredKernel], known: Mapping[str, tuple[Standing, str]], *, as_json: bool) -> None:
     if as_json:
-        rows = [{"task": k["task"], **asdict(known[k["task"]][0]), "values": k["values"]} for k in kernels]
-        print(json_of(rows))
+        print(json_of([{"task": k.task, **asdict(known[k.task][0]), "values": k.values} for k in kernels]))
         return
     from evo.report.terminal import best_table, show
 
-    show(best_table((k["task"], known[k["task"]][0], k["values"]) for k in kernels))
+    show(best_table((k.task, known[k.task][0], k.values) for k in kernels))
 
 
 def _package(run: Run, folder: Path | None, task: str, form: str, *, hub: bool) -> None:

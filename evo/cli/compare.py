@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -141,7 +142,7 @@ def _show_plan(made: Comparison, *, as_json: bool) -> None:
     cells = check(made)
     found, size = plan(made, cells), sizing(made, cells)
     if as_json:
-        print(json_of(found.as_row() | {"outlooks": size.as_row()["outlooks"]}))
+        print(json_of(vars(found) | {"outlooks": asdict(size)["outlooks"]}))
         return
     show(rows_table(["arm", "strategy", "models", "profile", "tuning", "cells"], found.arms))
     print("\n".join((*found.lines(), *size.seen())))
@@ -152,7 +153,7 @@ def _show_sizing(made: Comparison, folder: Path, *, as_json: bool) -> None:
     from evo.compare.conclusions import sizing
 
     found = sizing(made, made.cells(), cell_results(folder) if (folder / CONFIG).exists() else ())
-    print(json_of(found.as_row()) if as_json else "\n".join(found.lines()))
+    print(json_of(asdict(found)) if as_json else "\n".join(found.lines()))
 
 
 def _show_results(
@@ -167,9 +168,8 @@ def _show_results(
     rows = [_row(cell) for cell in cells]
     arms = [row | {"spent": str(shares.get(row["arm"], ""))} for row in found.rows()]
     if as_json:
-        leaked = [leak.as_row() for leak in leaks]
         said = {"comparison": str(folder), "registration": stored(folder).digest, "cells": rows, "arms": arms}
-        print(json_of(said | {"leaks": leaked, "faults": [*faults]}))
+        print(json_of(said | {"leaks": [*map(vars, leaks)], "faults": [*faults]}))
         return
     from evo.report.terminal import rows_table, show
 

@@ -218,7 +218,7 @@ def doctor(as_json: AsJson = False) -> None:
     from evo.doctor import examine
 
     findings = examine()
-    _show_rows(["check", "state", "detail", "cure"], [f.row() for f in findings], as_json=as_json)
+    _show_rows(["check", "state", "detail", "cure"], [asdict(f) for f in findings], as_json=as_json)
     if any(f.state == "missing" for f in findings):
         raise typer.Exit(FAILED)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
 import json
-import os
 import sys
 import time
 from contextlib import suppress
@@ -15,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from evo.cli.shared import FAILED, RUNS, Runs, say
-from evo.report.amounts import several
+from evo.report.amounts import counted
 from evo.report.output import as_json as json_of
+from evo.report.output import login
 from operators.errors import UserError, unknown
 
 if TYPE_CHECKING:
@@ -50,6 +49,7 @@ def ask(
     from evo.compare.cells import stored
     from evo.folders import find_run
     from evo.outside.questions import comparison_in, comparison_questions, config_of, nobody_asks, open_questions, take
+    from operators.files import write_new
 
     if place := comparison_in(runs, run):
         llm, found = stored(place).config.llm, comparison_questions(place)
@@ -64,13 +64,10 @@ def ask(
             take(folder, asked)
     lines = [q.to_text() if text else _line(q.to_batch(llm.parameters if llm else {}, model)) for q in asked]
     written = "".join(f"{line}\n" for line in lines)
-    try:
-        if out:
-            out.write_text(written, encoding="utf-8")
-        else:
-            print(written, end="")
-    except OSError as error:
-        raise UserError(f"--out {out}: cannot be written: {error.strerror}; name a file") from None
+    if out:
+        write_new("--out", out, written.encode(), replace=True)
+    else:
+        print(written, end="")
     where = f" written to {out}" if out else ""
     say(f"{len(asked)} of {len(found)} open questions{where}; answer with: evo tell {run} FILE")
 
@@ -229,8 +226,8 @@ def _show_told(found: Told, *, as_json: bool) -> None:
     if as_json:
         print(json_of({"answers": found.answers, "guests": found.guests, "problems": found.problems}))
     else:
-        told = f"{several(found.answers, 'answer')}, {several(found.guests, 'kernel')}"
-        print(f"told: {told}; not taken: {several(len(found.problems), 'line')}")
+        told = f"{counted(found.answers, 'answer')}, {counted(found.guests, 'kernel')}"
+        print(f"told: {told}; not taken: {counted(len(found.problems), 'line')}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,10 +263,3 @@ class _Given:
 
 def _line(value: object) -> str:
     return json.dumps(value)
-
-
-def login() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container's user may have no name
-        return f"user {os.getuid()}"

@@ -23,6 +23,7 @@ from evo.cli.shared import INTERRUPTED, RUNS, AsJson, LogAs, Notices, RunName, R
 from evo.report.output import as_json as json_of
 from evo.report.output import plain, raw
 from operators.errors import UserError, unknown
+from operators.files import write_new
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,6 +35,7 @@ Kernel = Annotated[
     typer.Argument(help="Id of a kernel, or its beginning; `naive` or `best` of the task.", autocompletion=kernel_ids),
 ]
 
+Force = Annotated[bool, typer.Option("--force", help="Replace the file of --out.")]
 LOOPBACK = "127.0.0.1"
 DUCKDB = ".duckdb"
 
@@ -148,16 +150,14 @@ def report(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Write to this new file. Default: RUN-report.html here.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
+    force: Force = False,
     runs: Runs = RUNS,
 ) -> None:
     """Write what a run found and how as one file of HTML, which needs no network; also while the run goes on."""
-    from evo.folders import find_runs
+    from evo.folders import find_one
     from evo.report.run import write_report
 
-    where = find_runs(runs, run)
-    if isinstance(where, list):
-        raise UserError(f"{run} names several runs; write a report of each")
+    where = find_one(runs, run, "write a report of each")
     print(write_report(where, out or Path(f"{where.stem}-report.html"), replace=force))
 
 
@@ -165,29 +165,22 @@ def report(
 def score(
     names: Annotated[list[str], typer.Argument(metavar="RUN...", help="Runs, folders of runs, or patterns.")],
     out: Annotated[Path | None, typer.Option(metavar="FILE.md", help="Write to this new file.")] = None,
+    force: Force = False,
     runs: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:
     """Score runs by sets of tasks as each set's community does, beside our intervals: fast_p, means, SOL scores."""
     from evo.api import Run
-    from evo.folders import find_runs
+    from evo.folders import find_all
     from evo.report.render import markdown
     from evo.report.scoreboard import as_data, document, task_scores
 
-    folders = []
-    for name in names:
-        found = find_runs(runs, name)
-        folders += found if isinstance(found, list) else [found]
-    tasks = task_scores(Run(folder) for folder in dict.fromkeys(folders))
+    tasks = task_scores(map(Run, dict.fromkeys(find_all(runs, names))))
     made = json_of(as_data(tasks)) + "\n" if as_json else markdown(document(tasks, ", ".join(names), time.time()))
     if out is None:
         print(made, end="")
         return
-    try:
-        with out.open("x", encoding="utf-8") as file:
-            file.write(made)
-    except OSError as error:
-        raise UserError(f"--out {out}: cannot be written: {error.strerror}") from None
+    write_new("--out", out, made.encode(), replace=force)
     print(out)
 
 
@@ -290,11 +283,9 @@ def export(
 
         print(f"{write_task(run, harbor, target=target, dtype=dtype)} written to {harbor}", file=sys.stderr)
         return
-    from evo.folders import find_runs
+    from evo.folders import find_one
 
-    where = find_runs(runs, run)
-    if isinstance(where, list):
-        raise UserError(f"{run} names several runs; put them into one file with: evo merge OUT.duckdb {run}")
+    where = find_one(runs, run, f"put them into one file with: evo merge OUT.duckdb {run}")
     if dataset:
         from evo.api import Run
         from evo.packaging.exports import write_dataset
@@ -326,13 +317,12 @@ def merge(
     runs: Runs = RUNS,
 ) -> None:
     """Put runs of one or several machines into one file, each whole: asked with evo sql, it is like several runs."""
-    from evo.folders import find_runs
+    from evo.folders import find_all
     from evo.store.export import merge as merged
 
     if out.suffix != DUCKDB:
         raise UserError(f"{out}: name a new file that ends in {DUCKDB}")
-    found = [find_runs(runs, name) for name in run]
-    held = merged([path for where in found for path in (where if isinstance(where, list) else [where])], out)
+    held = merged(find_all(runs, run), out)
     for each in held:
         print(f"{each.run} from {each.origin}", file=sys.stderr)
     print(f"{len(held)} runs in {out}; ask them with: evo sql {out} 'from merged_runs'", file=sys.stderr)
@@ -378,7 +368,7 @@ def sql(
         typer.Option("--format", metavar="FORMAT", help="table, csv, json or parquet; default: by --out, or table."),
     ] = "",
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write to this new file.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file of --out.")] = False,
+    force: Force = False,
     runs: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:
@@ -571,13 +561,7 @@ def show(table: pa.Table, form: str) -> None:
 def write(table: pa.Table, form: str, out: Path, *, replace: bool) -> None:
     """Write an answer to a file, which must be new unless it may `replace` one. It raises UserError."""
     content = parquet_bytes(table) if form == PARQUET else TEXTS[form](table).encode("utf-8", "surrogatepass")
-    try:
-        with out.open("wb" if replace else "xb") as file:
-            file.write(content)
-    except FileExistsError:
-        raise UserError(f"--out {out}: exists already; name another file, or say --force") from None
-    except OSError as error:
-        raise UserError(f"--out {out}: cannot be written: {error.strerror}") from None
+    write_new("--out", out, content, replace=replace)
 
 
 def pairs(texts: list[str]) -> Iterator[tuple[str, str]]:

@@ -20,7 +20,7 @@ from evo.cluster.populations import RemotePopulations, RemoteStrategy
 from evo.cluster.workers import HostedWorker, RemoteWorker, WorkerActor, describe_machine, shipped_files
 from evo.compatibility import ACCELERATOR
 from evo.config import RunConfig
-from evo.rows import Journal
+from evo.store.reads import Journal
 from evo.strategies.base import Strategy
 from evo.workers.dispatch import WorkerPool
 from evo.workers.pool import EngineError, value_of

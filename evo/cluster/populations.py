@@ -6,14 +6,15 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from evo import rows
 from evo.cluster.connection import TRIES, ActorGone, Cluster, Host
 from evo.config import RunConfig
 from evo.individual import Individual
-from evo.rows import Journal
 from evo.search.history import NOT_WANTED
+from evo.store.reads import Journal, rows_of
 from evo.strategies.base import Leader, Rival, Strategy
 from evo.strategies.population import Cell, Elite
 from evo.workers.pool import EngineError
@@ -220,7 +221,7 @@ class RemoteStrategy:
 def _steps(store: Journal, task: Task, past: _Past) -> Iterator[list[Step]]:
     """The steps that a strategy has learnt so far, in order, for `Populations.learn`; see `_Past`."""
     heard, done = deque(past.heard), 0
-    for page in rows.history_of(task, store, page=PAGE_TELLS):
+    for page in rows.history_of(task, partial(rows_of, store), page=PAGE_TELLS):
         steps: list[Step] = []
         for step in filter(None, (_step(task, entry) for _, entry in page)):
             if done == past.steps:  # what is stored and did not count yet is learnt when it does

@@ -19,8 +19,10 @@ from evo.folders import DATABASE
 from evo.search.driver import FAULTY, WAITS
 from evo.store import StoreError
 from fitness.judging.base import DeviceInfo
+from fitness.sandbox.native import publish
 from operators.definition.reading import first_problem
 from operators.errors import UserError
+from operators.files import writing
 from operators.identity import digest
 from operators.kernel import Kernel
 
@@ -85,13 +87,9 @@ def stored(folder: Path) -> Begun:
 def begin(folder: Path, comparison: Comparison, devices: Mapping[str, DeviceInfo]) -> Begun:
     """Write down what a comparison is begun with. It raises UserError where that cannot be."""
     held = Begun(config=comparison, devices=dict(devices), families=comparison.families())
-    part = folder / f"{CONFIG}.part"
-    try:
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        part.write_text(held.model_dump_json(indent=2), encoding="utf-8")
-        part.replace(folder / CONFIG)
-    except OSError as error:
-        raise UserError(f"{folder}: cannot be written: {error.strerror}") from None
+        publish(folder / CONFIG, held.model_dump_json(indent=2).encode())
     return held
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -294,14 +294,6 @@ class Sizing:
             return "one arm, were one registered"
         return "all arms" if len(self.tested) == self.arms else f"these {len(self.tested)} arms"
 
-    def as_row(self) -> dict[str, Any]:
-        """The same as plain values, an infinite difference as None."""
-        row = asdict(self)
-        for outlook in row["outlooks"]:
-            if math.isinf(outlook["detectable"]):
-                outlook["detectable"] = None
-        return row
-
 
 def sizing(made: Comparison, cells: Sequence[Cell], results: Sequence[CellResult] = ()) -> Sizing:
     """The size of a comparison with these cells; `results` of it or of a smaller one tell how much cells vary."""
@@ -390,10 +382,6 @@ class ComparisonPlan:
         )
         return [*lines, f"what language models may cost is not limited: {why}"]
 
-    def as_row(self) -> dict[str, Any]:
-        """The same as plain values."""
-        return dict(vars(self))
-
 
 def _amount(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:g}"
@@ -427,16 +415,13 @@ def _most_usd(kind: str, amount: float, asking: Sequence[Cell]) -> float | None:
         return amount * len(asking)
     if kind != "tokens":
         return None
-    prices = [_dearest(cell.config.llm) for cell in asking if cell.config.llm]
+    asked = [cell.config.llm for cell in asking if cell.config.llm]
+    prices = [max(_price(model, llm) for model in llm.models) for llm in asked]  # of the dearest token
     return sum(price * amount for price in prices) if all(map(math.isfinite, prices)) else None
 
 
-def _dearest(llm: LlmSettings) -> float:
-    """Dollars of the dearest token; infinite where a price is not known."""
-    return max(_price(model, llm) for model in llm.models)
-
-
 def _price(model: str, llm: LlmSettings) -> float:
+    """Dollars of a model's dearest token; infinite where the price is not known."""
     if told := llm.prices.get(model):
         return max(told.input, told.output) / 1e6
     if is_outside(model):

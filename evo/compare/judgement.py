@@ -35,10 +35,10 @@ from evo.compare.record import FOLDER, JUDGEMENT, STORE, Seals, content
 from evo.compare.running import WORK, at_work
 from evo.rows import Rows
 from evo.search.verdicts import Verdicts
-from evo.session import ENDING, Backend, run_context, run_row
+from evo.session import Backend, on_ending, run_context, run_row
 from evo.store import Store
 from evo.store.reads import rows_of
-from evo.workers.pool import SharedPool
+from evo.workers.dispatch import WorkerPool
 from fitness.evaluation import Evaluation
 from fitness.judging.base import Anchor
 from operators.catalog import load
@@ -228,11 +228,6 @@ def judge(folder: Path, results: Sequence[CellResult], say: Say, *, ray: str = "
         return _judge(backend, folder, say, benches)
 
 
-def judge_on(backend: Backend, folder: Path, say: Say) -> bool:
-    """Do what `judge` does for cells that are done, on a backend that is there."""
-    return _judge(backend, folder, say, list(_benches(folder, cell_results(folder))))
-
-
 def judged_cells(folder: Path, results: Sequence[CellResult] | None = None) -> list[JudgedCell]:
     """All cells of the comparison in `folder` with their judgements so far. It raises UserError.
 
@@ -253,8 +248,6 @@ def outcomes(cells: Iterable[JudgedCell]) -> list[Outcome]:
 
 
 def _judge(backend: Backend, folder: Path, say: Say, benches: Sequence[_Bench]) -> bool:
-    if not benches:
-        return True
     place = folder / FOLDER / STORE
     record, is_new = Seals(folder, stored(folder).digest), not place.exists()
     store = Store(place, create=True)
@@ -368,7 +361,7 @@ class _Judging:
             nonlocal stopped
             pool = self._backend.pool(benches[0].cell.config, self._folder / WORK)
             judging = asyncio.ensure_future(self._all(pool, benches))
-            _on_ending(judging.cancel)
+            on_ending(judging.cancel, times=1)
             try:
                 await judging
             except asyncio.CancelledError:
@@ -380,7 +373,7 @@ class _Judging:
         asyncio.run(self._backend.run(work()))
         return not stopped
 
-    async def _all(self, pool: SharedPool, benches: Sequence[_Bench]) -> None:
+    async def _all(self, pool: WorkerPool, benches: Sequence[_Bench]) -> None:
         """Judge the tasks in random order, as many side by side as kernels can be timed at once."""
         config = benches[0].cell.config.resolved()
         if not rows_of(self._store, "runs.run"):
@@ -402,7 +395,7 @@ class _Judging:
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
 
-    async def _task(self, pool: SharedPool, bench: _Bench) -> None:
+    async def _task(self, pool: WorkerPool, bench: _Bench) -> None:
         """Judge the winners of one task, one after the other in random order, and then beside the fastest of them."""
         found = await self._operator(pool, bench)
         if found is None:
@@ -438,7 +431,7 @@ class _Judging:
         self._left -= 1
         self._say(f"judgement: a winner at {bench.task} is {done}, {max(self._left, 0)} measurements left at most")
 
-    async def _operator(self, pool: SharedPool, bench: _Bench) -> tuple[Operator, Drawn] | None:
+    async def _operator(self, pool: WorkerPool, bench: _Bench) -> tuple[Operator, Drawn] | None:
         """The operator with the sizes that the task is judged at; None where its naive kernel is not right."""
         for row in rows_of(self._store, "cells.events", kind=SIZES):
             if row["task"] == str(bench.task):
@@ -479,7 +472,7 @@ class _Judging:
 
     @asynccontextmanager
     async def _verdicts(
-        self, pool: SharedPool, bench: _Bench, operator: Operator, drawn: Drawn
+        self, pool: WorkerPool, bench: _Bench, operator: Operator, drawn: Drawn
     ) -> AsyncIterator[Verdicts]:
         """Verdicts on kernels of one task, by stages of its own, at sizes that were drawn where there are any."""
         timed = TIMED if drawn.timed else bench.cell.config.resolved().workload_set
@@ -503,16 +496,3 @@ class _Judging:
 
     async def _commit(self, rows: Rows) -> None:
         await asyncio.wrap_future(self._store.commit(rows))
-
-
-def _on_ending(cancel: Callable[[], object]) -> None:
-    """Have the first signal that ends a program cancel the work; a second one ends it the hard way."""
-    loop = asyncio.get_running_loop()
-
-    def ended() -> None:
-        for number in ENDING:
-            loop.remove_signal_handler(number)
-        cancel()
-
-    for number in ENDING:
-        loop.add_signal_handler(number, ended)

@@ -13,7 +13,7 @@ import json
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, islice, pairwise
 from pathlib import Path
@@ -45,10 +45,6 @@ class Leak:
     run: str
     request_id: str
     what: str
-
-    def as_row(self) -> dict[str, str]:
-        """The same as plain values."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)

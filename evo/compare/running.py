@@ -22,8 +22,8 @@ from evo.compare.record import Seals, changed, content
 from evo.config import RunConfig
 from evo.folders import DATABASE
 from evo.search.driver import Search
-from evo.session import BUILD_FOLDER, ENDING, Backend, backend_of, begun_or_resumed, run_context
-from evo.workers.pool import SharedPool
+from evo.session import BUILD_FOLDER, Backend, backend_of, begun_or_resumed, on_ending, run_context
+from evo.workers.dispatch import WorkerPool
 from evo.workers.worker import RunContext
 from fitness.judging.base import DeviceInfo
 from fitness.targets import check_target, device_info, measured_device
@@ -116,36 +116,23 @@ def compare(
 
     `ray` and `wait_s` are those of `evo.session.Session`.
     """
+    running = ComparisonState(cells)
     with at_work(folder, ray) as backend:
-        return run_on(backend, folder, comparison, cells, on_change, wait_s=wait_s)
-
-
-def run_on(
-    backend: Backend,
-    folder: Path,
-    comparison: Comparison,
-    cells: Sequence[Cell],
-    on_change: OnChange,
-    *,
-    wait_s: float = 0.0,
-    stop_when: Callable[[ComparisonState], bool] = lambda _: False,
-) -> ComparisonState:
-    """Do what `compare` does on a backend that is there. It stops as after Ctrl-C when `stop_when` says so."""
-    running, record = ComparisonState(cells), Seals(folder, stored(folder).digest)
-    for cell in cells:
-        found = standing(folder / cell.name)
-        if found[0] is not CellState.NEW:
-            running.ended[cell] = found
-        if found[0] is CellState.DONE and not record.is_done(cell.name):  # the process was cut off just before
-            _write_down(record, folder, cell)
-    for target in comparison.targets:  # one after the other: neither disturbs the other's timings
-        wanted = [cell for cell in cells if cell.target == target and not _is_done(running, cell)]
-        if not wanted:
-            continue
-        group = _Group(backend, folder, wanted, running, record, on_change, wait_s, stop_when)
-        if not group.run(comparison.at_once):
-            running.stopped = True
-            break
+        record = Seals(folder, stored(folder).digest)
+        for cell in cells:
+            found = standing(folder / cell.name)
+            if found[0] is not CellState.NEW:
+                running.ended[cell] = found
+            if found[0] is CellState.DONE and not record.is_done(cell.name):  # the process was cut off just before
+                _write_down(record, folder, cell)
+        for target in comparison.targets:  # one after the other: neither disturbs the other's timings
+            wanted = [cell for cell in cells if cell.target == target and not _is_done(running, cell)]
+            if not wanted:
+                continue
+            group = _Group(backend, folder, wanted, running, record, on_change, wait_s)
+            if not group.run(comparison.at_once):
+                running.stopped = True
+                break
     return running
 
 
@@ -171,7 +158,6 @@ class _Group:
         record: Seals,
         on_change: OnChange,
         wait_s: float,
-        stop_when: Callable[[ComparisonState], bool],
     ) -> None:
         self.stopping = False
         self._backend = backend
@@ -182,7 +168,6 @@ class _Group:
         self._record = record
         self._on_change = on_change
         self._wait_s = wait_s
-        self._stop_when = stop_when
         self._errors: list[Exception] = []
         self._said: set[str] = set()
 
@@ -200,10 +185,8 @@ class _Group:
         asyncio.run(self._backend.run(work()))
         return not self.stopping
 
-    async def _all(self, pool: SharedPool, at_once: int) -> str:
-        loop = asyncio.get_running_loop()
-        for number in ENDING:
-            loop.add_signal_handler(number, self._interrupted)
+    async def _all(self, pool: WorkerPool, at_once: int) -> str:
+        on_ending(self._stop)
         running, cells, queue = self._running, self._cells, deque(self._cells)
         view = pool.for_run(self._context)  # held, so that between two cells nothing is forgotten
         try:
@@ -216,7 +199,7 @@ class _Group:
             raise self._errors[0]
         return ""
 
-    async def _work(self, pool: SharedPool, queue: deque[Cell]) -> None:
+    async def _work(self, pool: WorkerPool, queue: deque[Cell]) -> None:
         """Run one cell after the other. Where one fails for a reason that is not its own, all end in good order."""
         while queue and not self.stopping:
             try:
@@ -225,7 +208,7 @@ class _Group:
                 self._errors.append(error)
                 self._stop()
 
-    async def _search(self, pool: SharedPool, cell: Cell) -> None:
+    async def _search(self, pool: WorkerPool, cell: Cell) -> None:
         config, folder = cell.config.resolved(), self._folder / cell.name
         waits = max(1.0, self._running.at_once / max(self._running.slots, 1))  # for its turn at the pool
         patient = config.model_copy(update={"stall_s": waits * config.stall_s})
@@ -235,8 +218,8 @@ class _Group:
             own = pool.for_run(self._context)
             try:
                 search = Search(
-                    patient, store, own, on_change=self._changed, began=time.time(), wait_s=self._wait_s,
-                    say=partial(self._say, cell),
+                    patient, store, own, on_change=lambda _: self._on_change(self._running), began=time.time(),
+                    wait_s=self._wait_s, say=partial(self._say, cell),
                 )  # fmt: skip
                 self._running.searches[cell] = search
                 await search.run()
@@ -248,23 +231,11 @@ class _Group:
             _write_down(self._record, self._folder, cell)
         self._on_change(self._running)
 
-    def _changed(self, _: Search) -> None:
-        self._on_change(self._running)
-        if not self.stopping and self._stop_when(self._running):
-            self._stop()
-
     def _say(self, cell: Cell, text: str) -> None:
         """Tell the user what is urgent; what other cells have said too, once."""
         if text not in self._said:
             self._said.add(text)
             print(f"evo: {cell.name}: {text}", file=sys.stderr)
-
-    def _interrupted(self) -> None:
-        """The first signal ends all searches in good order, the second gives up paid answers, a third one ends it."""
-        if self.stopping:
-            for number in ENDING:
-                asyncio.get_running_loop().remove_signal_handler(number)
-        self._stop()
 
     def _stop(self) -> None:
         self.stopping = True

@@ -16,6 +16,7 @@ from pathlib import Path
 from evo.folders import DATABASE, began
 from evo.store import has_writer
 from operators.errors import UserError
+from operators.files import writing
 
 OPTION = "--detach"
 LOG = "run.log"
@@ -39,11 +40,9 @@ def detach(words: Sequence[str], runs: Path, resumed: Path | None = None) -> Det
     if it ends before that.
     """
     command = [sys.executable, "-m", "evo.cli", *(word for word in words if word != OPTION)]
-    try:
+    with writing(runs):
         runs.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=".detached-", suffix=".log", dir=runs)
-    except OSError as error:
-        raise UserError(f"{runs}: cannot be written: {error.strerror}") from None
     log = Path(name)
     with os.fdopen(handle, "wb") as file:
         process = subprocess.Popen(

@@ -15,9 +15,9 @@ from evo.config import RunConfig
 from evo.inbox import Inbox
 from evo.session import BUILD_FOLDER, run_context
 from evo.store.snapshots import has_writer
+from evo.workers.dispatch import RunPool
 from evo.workers.jobs import Found, Job
 from evo.workers.local import LocalPool
-from evo.workers.pool import Pool
 from evo.workers.worker import WorkerSpec, gpu_specs, worker_cores
 from fitness.targets import devices
 from operators.errors import UserError
@@ -40,7 +40,7 @@ class DraftWorkers:
         self._config = config
         self._built = tempfile.TemporaryDirectory(prefix="kernel-evo-drafts-")
         self._pool: LocalPool | None = None
-        self._view: Pool | None = None
+        self._view: RunPool | None = None
 
     async def run(self, job: Job[Found]) -> Found:
         """Return the answer of a draft's job. It raises UserError for one that is for a search alone."""
@@ -54,7 +54,7 @@ class DraftWorkers:
             await self._pool.close()
         self._built.cleanup()
 
-    def _started(self) -> Pool:
+    def _started(self) -> RunPool:
         """The pool, whose locks lie where the search's do, be one under way or not."""
         self._shared.mkdir(exist_ok=True)
         if self._view is None:

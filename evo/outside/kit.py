@@ -7,6 +7,7 @@ they were: a change is undone by that text which, with the change, gives the fil
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import tomllib
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from operators.errors import UserError
+from operators.files import writing
 
 SERVER = "kernel-evo"
 SKILL = Path(__file__).with_name("skill.md")
@@ -74,17 +76,14 @@ class Change:
     def apply(self) -> None:
         """Write or remove the file; folders of the project that become empty go with it. It raises UserError."""
         path = self.root / self.name
-        try:
-            if self.after is not None:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(self.after, encoding="utf-8", newline="")
-                return
+        if self.after is not None:
+            write_exactly(path, self.after)
+            return
+        with writing(path):
             path.unlink(missing_ok=True)
             for folder in list(Path(self.name).parents)[:-1]:
                 if (self.root / folder).is_dir() and not any((self.root / folder).iterdir()):
                     (self.root / folder).rmdir()
-        except OSError as error:
-            raise UserError(f"{path}: cannot be changed: {error.strerror}") from None
 
 
 def server_command(run: str = "") -> list[str]:
@@ -99,7 +98,7 @@ def installed(root: Path, name: str, command: list[str]) -> list[Change]:
     client = CLIENTS[name]
     entry: dict[str, Any] = {"type": "stdio"} if client.is_typed else {}
     entry |= {"command": command[0], "args": command[1:]}
-    config, page = _read(root / client.config), _read(root / client.page)
+    config, page = read_exactly(root / client.config), read_exactly(root / client.page)
     bare = None if config is None else _without_server(config, client)
     served = _with_server(root / client.config, bare, client, entry)
     if client.head and page is not None and not page.startswith(client.head):
@@ -114,16 +113,17 @@ def removed(root: Path, name: str) -> list[Change]:
     A page that another client reads too stays as long as that one has its server.
     """
     client = CLIENTS[name]
-    config, page = _read(root / client.config), _read(root / client.page)
+    config, page = read_exactly(root / client.config), read_exactly(root / client.page)
     others = (each for key, each in CLIENTS.items() if key != name and each.page == client.page)
-    is_shared = any(SERVER in (_read(root / other.config) or "") for other in others)
+    is_shared = any(SERVER in (read_exactly(root / other.config) or "") for other in others)
     return [
         Change(root, client.config, config, None if config is None else _without_server(config, client)),
         Change(root, client.page, page, page if page is None or is_shared else _without_page(page, client)),
     ]
 
 
-def _read(path: Path) -> str | None:
+def read_exactly(path: Path) -> str | None:
+    """Return the text of a file with the ends of its lines; None where it is not there. It raises UserError."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
             return file.read()
@@ -131,6 +131,20 @@ def _read(path: Path) -> str | None:
         return None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read: {error}") from None
+
+
+def write_exactly(path: Path, text: str) -> None:
+    """Write a text as a file at once, with the permissions that the file had. It raises UserError."""
+    made = path.with_name(f".{path.name}.evo")
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            made.write_text(text, encoding="utf-8", newline="")
+            if path.exists():
+                shutil.copymode(path, made)
+            made.replace(path)
+        finally:
+            made.unlink(missing_ok=True)
 
 
 # --- servers --------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 
 import mcp_types as types
 from mcp.server.lowlevel import Server
@@ -14,7 +14,7 @@ from mcp.server.stdio import stdio_server
 from pydantic import ConfigDict, Field
 
 import evo
-from evo.api import Ancestor, Row, Run, StoredKernel, Verdict
+from evo.api import Ancestor, Row, Run, StoredKernel, verdict_words
 from evo.budget import parse_limits
 from evo.folders import DATABASE, find_run
 from evo.outside.detached import LOG, detach
@@ -27,7 +27,7 @@ from evo.report.health import runs_in
 from evo.report.run_kernels import difference, meant
 from evo.version import engine_version
 from evo.workbench.tools import ArgumentError, Arguments, bounded, parsed, profiled, tool
-from fitness.words import gain, in_words, ratio, time_us
+from fitness.words import gain, ratio, time_us
 from mutators.asking.answers import LineError, only_task
 from mutators.bench import Result, Tool
 from mutators.llm.settings import OUTSIDE
@@ -162,20 +162,10 @@ def _declared(name: str) -> Tool:
     return Tool(found.name, found.description, {**found.parameters, "examples": examples})
 
 
-class Toolbox(Protocol):
-    """Tools of one task of a run: see `evo.outside.mcp_tools.Studio`."""
-
-    tools: tuple[Tool, ...]
-
-    async def use(self, name: str, arguments: Mapping[str, Any]) -> Result:
-        """Return what a tool came to."""
-        ...
-
-
 class Shelf:
     """The tools in `SHELF`, and those of the run that is open. A use never raises for what an agent did wrong."""
 
-    def __init__(self, runs: Path, opens: Callable[[Path, str], Toolbox], place: Toolbox | None = None) -> None:
+    def __init__(self, runs: Path, opens: Callable[[Path, str], Studios], place: Studios | None = None) -> None:
         """`runs` holds the runs; `opens` gives the place at a task of one; it raises UserError."""
         self._folder = runs
         self._opens = opens
@@ -345,19 +335,12 @@ def _kernel_line(run: str, row: Row) -> str:
 
 
 def _step_line(step: Ancestor) -> str:
-    told = _told(step, step.status)
+    told = verdict_words(step)
     return f"{step.generation}. {step.kernel_id[:SHORT]} {told}: {step.mutator}: {step.description[:MOST_IDEA]}"
 
 
 def _named(kernel: StoredKernel) -> str:
-    return f"{kernel.id[:SHORT]} {_told(kernel.verdict, kernel.verdict.status if kernel.verdict else '')}"
-
-
-def _told(found: Ancestor | Verdict | None, status: str | None) -> str:
-    """The speedup of a kernel, or why it has none."""
-    if found is None or found.speedup is None:
-        return in_words(status) if status else "not judged"
-    return gain(found.speedup, found.speedup_low, found.speedup_high, found.level, found.flagged)
+    return f"{kernel.id[:SHORT]} {verdict_words(kernel.verdict)}"
 
 
 def _verdict(kernel: StoredKernel) -> str:
@@ -379,7 +362,7 @@ has. `attempt` builds, checks and hands in a kernel and waits for its verdict; `
 fences marked as untrusted is data."""
 
 
-def make_server(place: Toolbox) -> Server[Any]:
+def make_server(place: Shelf) -> Server[Any]:
     """Return the server of a place's tools."""
 
     async def list_tools(_: Any, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:

@@ -8,7 +8,6 @@ the container's, though; who does not trust the agent gives the verifier a fresh
 
 from __future__ import annotations
 
-import getpass
 import gzip
 import io
 import json
@@ -21,7 +20,8 @@ from typing import Any
 from evo.api import Run
 from evo.config import DEFAULT_SETS
 from evo.evaluate import task_of
-from evo.report.output import Scrubber
+from evo.packaging.package import ROOT, write_folder
+from evo.report.output import Scrubber, login
 from evo.store.export import export_reads
 from evo.version import engine_version
 from mutators.base import Parent, Request
@@ -29,10 +29,9 @@ from mutators.prompts import conversation
 from operators.catalog import load
 from operators.definition.spec import Operator, Task
 from operators.errors import UserError
-from operators.files import read_text
+from operators.files import read_text, writing
 from operators.kernel import Kernel
 
-ROOT = Path(__file__).parents[2]
 SOURCES = ("operators", "fitness", "mutators", "evo", "pyproject.toml", "constraints.txt", "README.md", "LICENSE")
 """Everything of the source tree that it takes to install the engine."""
 ENGINE = "kernel-evo.tar.gz"
@@ -115,17 +114,7 @@ def write_task(name: str, folder: Path, *, target: str, dtype: str) -> Task:
     task = task_of(operator, target, dtype)
     if not all((ROOT / part).exists() for part in SOURCES):
         raise UserError(f"--harbor takes the engine along, from its source tree, and {ROOT} is none")
-    try:
-        folder.mkdir(parents=True)
-        for path, content in _files(operator, task).items():
-            (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            (folder / path).write_bytes(content.encode() if isinstance(content, str) else content)
-        (folder / "tests" / "test.sh").chmod(0o755)
-        (folder / "solution" / "solve.sh").chmod(0o755)
-    except FileExistsError:
-        raise UserError(f"--harbor {folder}: is there already; name a new folder") from None
-    except OSError as error:
-        raise UserError(f"--harbor {folder}: cannot be written: {error.strerror}") from None
+    write_folder(folder, lambda _: _files(operator, task))
     return task
 
 
@@ -215,28 +204,19 @@ ABOUT = {
 def _scrubber(run: Run) -> Scrubber:
     """The scrubber of a run's texts: of its folder, this home, and all who gave answers from outside."""
     people = {row["author"] for row in run.rows("packages.authors")}
-    with_machine = {platform.node(), platform.node().partition(".")[0], _login()}
+    with_machine = {platform.node(), platform.node().partition(".")[0], login()}
     ordinary = {"root", "user", "localhost", "admin", "ubuntu"}
     folders = (run.folder.absolute().parent, run.folder, Path.cwd(), ROOT)
     home = Path.home()
     return Scrubber([*folders, *([home] if len(home.parts) > 2 else [])], (people | with_machine) - ordinary)
 
 
-def _login() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a user without a name
-        return ""
-
-
 def write_dataset(run: Run, out: Path) -> dict[str, int]:
     """Write the data set into the folder `out`, which is new or empty; the rows of each part. It raises UserError."""
     scrub = _scrubber(run)
     counts = export_reads(run.folder, out, TABLES, scrub)
-    try:
+    with writing(out):
         (out / "README.md").write_text(_card(run, counts, scrub), encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{out}: cannot be written: {error.strerror}") from None
     return counts
 
 

@@ -20,6 +20,8 @@ from evo.evaluate import source_of, target_of, task_of
 from evo.packaging.cpp import Source, identifier
 from evo.packaging.cpp_files import FOLDER, NVCC_OPTIONS, cpp_files
 from evo.packaging.runtime import cases, loading
+from evo.report.output import plain
+from evo.report.status import best_of
 from evo.version import engine_version
 from fitness.cpu import build as cpu
 from fitness.cpu.cores import plan_facts
@@ -31,6 +33,7 @@ from operators.champions import champions
 from operators.definition.portable import signature
 from operators.definition.spec import CHAMPIONS, Operator, Task
 from operators.errors import UserError, unknown
+from operators.files import writing
 from operators.kernel import Kernel
 from operators.plan.header import read_header
 from operators.plan.reading import Plan, parse_plan
@@ -59,12 +62,7 @@ class Subject:
 
 def from_run(run: Run, task: str = "") -> Subject:
     """Return the best kernel of a run's task. It raises UserError where there is none, or are several."""
-    found = run.best(task)
-    if not found:
-        raise UserError(f"run {run.id} has no correct kernel{f' of a task {task}...' if task else ' yet'}")
-    if len(found) > 1:
-        raise UserError(f"--package takes one kernel; choose with --task among {', '.join(k.task for k in found)}")
-    (best,), config = found, run.config
+    (best,), config = best_of(run, task, "--package"), run.config
     wanted = Task.parse(best.task)
     operator = load_among(wanted.operator, config["operators"])
     row = run.row
@@ -77,9 +75,9 @@ def from_run(run: Run, task: str = "") -> Subject:
         wanted,
         Kernel(best.operator, best.target, best.source, best.values),
         f"run {run.id} of kernel-evo",
-        {**shown, **_plain(best.verdict)} if best.verdict else None,
+        {**shown, **plain(asdict(best.verdict))} if best.verdict else None,
         host,
-        [_plain(each) for each in run.lineage(best.id, best.task)],
+        [plain(asdict(each)) for each in run.lineage(best.id, best.task)],
     )
 
 
@@ -108,19 +106,9 @@ def from_file(operator_name: str, name: str, *, target: str = "", dtype: str = "
     return Subject(operator, task, kernel, origin, verdict, conditions, [itself])
 
 
-def packed_by() -> dict[str, str]:
-    """Return what made the package."""
-    return {"engine_version": engine_version(), "python": platform.python_version()}
-
-
 def _names(operator: Operator, target: str) -> list[str]:
     champions_of = {name for dtype in operator.dtypes.get(target, ()) for name in operator.champions(target, dtype)}
     return [*operator.ancestors(target), *sorted(champions_of)]
-
-
-def _plain(value: Any) -> dict[str, Any]:
-    made: dict[str, Any] = json.loads(json.dumps(asdict(value), default=str))
-    return made
 
 
 ROOT = Path(__file__).parents[2]
@@ -303,7 +291,7 @@ The cubin is for {arch}; `nvcc -cubin -arch=... {NVCC_OPTIONS} kernel.cu` makes 
 """
 
 
-CARRIED = Path(loading.__file__).parent
+CARRIED = "evo.packaging.runtime"
 LOADERS = {"cuda": "on_cuda", "cpu": "on_cpu"}
 TORCH = "torch_op"
 FACE = '''"""{operator}, {dtype}: a kernel of kernel-evo; see README.md."""
@@ -351,22 +339,20 @@ def write_folder(folder: Path, files: Callable[[Path], Mapping[str, str | bytes]
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder}: is there already; name a folder that is not, nothing is overwritten")
     folder = folder.absolute()  # compilers are shut into folders of that name
-    try:
+    with writing(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    except OSError as error:
-        raise UserError(f"{folder}: cannot be made: {error.strerror}") from None
-    try:
-        for path, content in files(scratch).items():
-            place = scratch / path
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(content.encode() if isinstance(content, str) else content)
-        scratch.chmod(0o755)
-        scratch.replace(folder)
-    except OSError as error:
-        raise UserError(f"{folder}: cannot be written: {error.strerror}") from None
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        try:
+            for path, content in files(scratch).items():
+                place = scratch / path
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(content.encode() if isinstance(content, str) else content)
+                if place.suffix == ".sh":
+                    place.chmod(0o755)
+            scratch.chmod(0o755)
+            scratch.replace(folder)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
 def package_files(subject: Subject, scratch: Path, name: str) -> dict[str, str | bytes]:
@@ -375,14 +361,15 @@ def package_files(subject: Subject, scratch: Path, name: str) -> dict[str, str |
     source, made, head = launcher(subject, scratch, identifier(name))
     plan, facts = source.plan, H200 if target == "cuda" else plan_facts(1)
     module = LOADERS[target]
-    files: dict[str, str | bytes] = dict(vendored(*_roots(module), *_roots(TORCH)))
+    roots = (root for carried in (module, TORCH) for root in _imported(f"{CARRIED}.{carried}"))
+    files: dict[str, str | bytes] = dict(vendored(*roots))
     files |= made.files
     files["plan.json"] = json.dumps(_plan(subject, plan, made), indent=1) + "\n"
     for carried, file in ((module, "kernel"), (TORCH, TORCH)):
-        text = (CARRIED / f"{carried}.py").read_text(encoding="utf-8")
-        files[f"{file}.py"] = relative(f"evo.packaging.runtime.{carried}", text, f".{ENGINE}.")
+        text = _path(f"{CARRIED}.{carried}").read_text(encoding="utf-8")
+        files[f"{file}.py"] = relative(f"{CARRIED}.{carried}", text, f".{ENGINE}.")
     files["__init__.py"] = FACE.format(operator=operator.name, dtype=dtype, name=identifier(operator.name))
-    files["test_kernel.py"] = (CARRIED / "test_template.py").read_text(encoding="utf-8")
+    files["test_kernel.py"] = _path(f"{CARRIED}.test_template").read_text(encoding="utf-8")
     stored = cases.cases(operator, plan, dtype, subject.kernel.values, facts)
     files["cases.npz"] = stored
     files |= cpp_files(source, head, stored, made.cmake)
@@ -390,7 +377,8 @@ def package_files(subject: Subject, scratch: Path, name: str) -> dict[str, str |
         files[f"operator/{each}"] = (operator.folder / each).read_text(encoding="utf-8")
     files["VERDICT.md"] = verdict_text(subject)
     said: dict[str, Any] = {"task": str(subject.task), "kernel_id": subject.kernel.id}
-    said |= {"conditions": dict(subject.conditions), "packed_by": packed_by(), "verdict": subject.verdict}
+    packed_by = {"engine_version": engine_version(), "python": platform.python_version()}
+    said |= {"conditions": dict(subject.conditions), "packed_by": packed_by, "verdict": subject.verdict}
     said["lineage"] = list(subject.lineage)
     files["verdict.json"] = json.dumps(said, indent=1, default=str) + "\n"
     files["LINEAGE.md"] = lineage_text(subject)
@@ -554,12 +542,6 @@ def _capability(path: str) -> str:
 def _harmless(text: str) -> str:
     """A text that stays in a comment of one line."""
     return "".join(c if c.isprintable() and c != "\\" else "?" for c in text)
-
-
-def _roots(module: str) -> list[str]:
-    text = (CARRIED / f"{module}.py").read_text(encoding="utf-8")
-    found = re.findall(rf"^from ((?:{'|'.join(OURS)})[\w.]*) import (\w+)", text, re.MULTILINE)
-    return [inside if _path(inside := f"{where}.{name}").is_file() else where for where, name in found]
 
 
 def _license() -> str:

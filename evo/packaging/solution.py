@@ -14,7 +14,8 @@ from typing import Any
 from evo.packaging import binding
 from evo.packaging.cpp import Source, indented
 from evo.packaging.cpp_files import OF_TARGET, STATIC, launcher_files
-from evo.packaging.package import CompiledCode, Subject, launcher, packed_by, write_folder
+from evo.packaging.package import CompiledCode, Subject, launcher, write_folder
+from evo.version import engine_version
 from fitness.cpu.build import FLAGS, LIBRARIES
 from operators.definition.spec import Operator, Tensor
 from operators.errors import UserError, unknown
@@ -278,7 +279,7 @@ def _traces(subject: Subject, call: Mapping[str, Any]) -> Iterator[dict[str, Any
         return
     worst = max((error["max_ratio"] for error in verdict.get("errors", ())), default=None)
     gpus = subject.conditions.get("gpus") or [subject.conditions.get("processor") or "unknown"]
-    libs = {"kernel-evo": packed_by()["engine_version"]}
+    libs = {"kernel-evo": engine_version()}
     library = {each["workload"]: each["anchor_latency_us"] for each in verdict.get("library_timings", ())}
     known = {each["workload"]: each["latency_us"] for each in verdict.get("timings", ())}
     for dims, workload in call["workloads"]:

@@ -21,14 +21,9 @@ def count(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def counted(number: int, what: str) -> str:
-    """Return a number of things with their name: `1 worker`, `12,345 workers`."""
-    return f"{count(number)} {what}{'s' * (number != 1)}"
-
-
-def several(number: int, what: str, plural: str = "") -> str:
-    """Return the same with its digits in a row: `1 family`, `12345 families`."""
-    return f"{number} {what if number == 1 else plural or what + 's'}"
+def counted(number: int, what: str, plural: str = "") -> str:
+    """Return a number of things with their name: `1 worker`, `12,345 workers`, `3 families`."""
+    return f"{count(number)} {what if number == 1 else plural or what + 's'}"
 
 
 def listed(names: Sequence[str], most: int) -> str:

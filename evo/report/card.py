@@ -14,7 +14,7 @@ from typing import Any
 from evo.api import Run
 from evo.compare.cells import CellState, cell_results, stored
 from evo.folders import DATABASE
-from evo.report.amounts import listed, several, usd
+from evo.report.amounts import counted, listed, usd
 from evo.report.health import limits, spent, state_of, used
 from evo.report.status import TaskSummary, model_costs, summary
 from fitness.words import ratio
@@ -35,7 +35,7 @@ def run_card(run: Run) -> Card:
     tasks, host = summary(run), json.loads(run.row["host_json"])
     sure = [task for task in tasks if task.confirmed and not task.flagged]
     return [
-        ("Evaluation", f"{several(len(tasks), 'task')} ({listed([task.task for task in tasks], NAMED)}): {PROTOCOL}"),
+        ("Evaluation", f"{counted(len(tasks), 'task')} ({listed([task.task for task in tasks], NAMED)}): {PROTOCOL}"),
         ("Claim vs", _claim(tasks, sure)),
         ("Ships", _ships(run, sure)),
         ("Budget", _budget(run)),
@@ -51,14 +51,14 @@ def _claim(tasks: Sequence[TaskSummary], sure: Sequence[TaskSummary]) -> str:
         return "nothing: no best kernel is confirmed (evo resume RUN --confirm)"
     certain = [task.best_speedup for task in sure if task.best_speedup]
     said = f"the naive kernel: {ratio(geometric_mean(certain) if certain else None)}, "
-    said += f"confirmed in {len(sure)} of {several(len(tasks), 'task')}"
+    said += f"confirmed in {len(sure)} of {counted(len(tasks), 'task')}"
     beside = [task for task in sure if task.against_library]
     if beside:
         faster = sum((task.against_library_low or 0.0) > 1 for task in beside)
         libraries = listed([*dict.fromkeys(task.library or "the library" for task in beside)], NAMED)
         mean = geometric_mean([task.against_library for task in beside if task.against_library])
         said += (
-            f"; the vendor's fastest call ({libraries}): {ratio(mean)} over {several(len(beside), 'task')}, "
+            f"; the vendor's fastest call ({libraries}): {ratio(mean)} over {counted(len(beside), 'task')}, "
             f"certainly faster in {faster}"
         )
     return f"{said}. Geometric means."
@@ -67,7 +67,7 @@ def _claim(tasks: Sequence[TaskSummary], sure: Sequence[TaskSummary]) -> str:
 def _ships(run: Run, sure: Sequence[TaskSummary]) -> str:
     (row,) = run.rows("card.holds")
     parts = [
-        f"{several(len(sure), 'confirmed kernel')} as source (evo best --package)",
+        f"{counted(len(sure), 'confirmed kernel')} as source (evo best --package)",
         f"all {row['kernels']} candidates and verdicts",
     ]
     if row["calls"]:
@@ -104,8 +104,8 @@ def comparison_card(folder: Path) -> Card:
     models = dict.fromkeys(model for arm in made.arms for model in made.models_of(arm))
     tested = ", ".join(made.tested) or "none: it describes, and concludes nothing"
     size = ", ".join((
-        f"{several(len(made.operators), 'operator')} ({listed(made.operators, NAMED)})",
-        several(len(made.seeds), "seed"), f"{len(done)} of {several(len(cells), 'cell')} done",
+        f"{counted(len(made.operators), 'operator')} ({listed(made.operators, NAMED)})",
+        counted(len(made.seeds), "seed"), f"{len(done)} of {counted(len(cells), 'cell')} done",
     ))  # fmt: skip
     return [
         ("Evaluation", f"{size}: {PROTOCOL}; winners of all arms are judged anew, together"),

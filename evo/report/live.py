@@ -53,26 +53,11 @@ TITLE = len("+99 more")
 class TaskLine:
     """One task."""
 
-    name: str
-    best: str
-    """The speedup over the naive kernel that its leader certainly has, or why there is none."""
-    against_library: float | None
-    """The same kernel's speedup over the library, where that is confirmed."""
-    in_flight: int
-    tried: int
-    correct: int
-    slower: int
-    failed: int
-    not_new: int
+    cells: tuple[str, ...]
+    """The cells of its row, in the order of `TASK_FIELDS`."""
+    is_under_way: bool
     changed: float
     """When its best last changed, in seconds of any clock; 0 where it never did."""
-
-    @property
-    def cells(self) -> tuple[str, ...]:
-        """The cells of its row, in the order of `TASK_FIELDS`."""
-        counts = (self.in_flight, self.tried, self.correct, self.slower, self.failed, self.not_new)
-        now, *rest = map(str, counts)
-        return (self.name, self.best, ratio(self.against_library), now, *rest)
 
 
 @dataclass(frozen=True)
@@ -132,9 +117,8 @@ class View:
 
     def _tasks(self, count: int) -> Iterable[RenderableType]:
         """The tasks whose best changed last, `count` at most, and how many more there are."""
-        order = sorted(self.tasks, key=lambda task: (-task.changed, not task.in_flight))
-        chosen = {task.name for task in order[:count]}
-        shown = [task for task in self.tasks if task.name in chosen]
+        chosen = sorted(self.tasks, key=lambda task: (-task.changed, not task.is_under_way))[:count]
+        shown = [task for task in self.tasks if task in chosen]
         yield Fitted(TASK_FIELDS, [task.cells for task in shown], silent=True)
         if more := len(self.tasks) - len(shown):
             yield Text(f"and {more} tasks that changed earlier: evo status RUN --all", style="dim")
@@ -385,12 +369,11 @@ def _job(at: RunningJob) -> str:
 def _task_line(state: TaskState, search: Running, finds: Finds) -> TaskLine:
     counts = state.statuses
     correct, slower = counts[Status.CORRECT.value], counts[Status.SLOWER.value]
-    return TaskLine(
-        name=_name(state, search), best=_best(state), against_library=_against_library(state),
-        in_flight=state.in_flight, tried=state.candidates, correct=correct, slower=slower,
-        failed=max(state.candidates - correct - slower, 0),
-        not_new=counts[Status.DUPLICATE.value] + counts[NO_CHILD], changed=finds.changed.get(str(state.task), 0.0),
-    )  # fmt: skip
+    failed = max(state.candidates - correct - slower, 0)
+    not_new = counts[Status.DUPLICATE.value] + counts[NO_CHILD]
+    told = map(str, (state.in_flight, state.candidates, correct, slower, failed, not_new))
+    cells = (_name(state, search), _best(state), ratio(_against_library(state)), *told)
+    return TaskLine(cells, bool(state.in_flight), finds.changed.get(str(state.task), 0.0))
 
 
 LOOK_EVERY_S = 2.0

@@ -5,6 +5,7 @@ Kernels, models' answers, compilers' messages and users' data hold any character
 
 from __future__ import annotations
 
+import getpass
 import json
 import math
 import os
@@ -119,6 +120,14 @@ HOME = r"(?<![\w.])(/home|/Users|/var/home|/export/home|/data/home)/[^/\s\"'`:;,
 WINDOWS_HOME = r"\b([A-Za-z]:\\+Users)\\+[^\\\s\"'`:;,)]+"
 LEAST_NAME = 4
 """Letters from which the name of a user or a machine is no ordinary word."""
+
+
+def login() -> str:
+    """The name of who runs this."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        return f"user {os.getuid()}"
 
 
 class Scrubber:

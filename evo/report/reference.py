@@ -60,7 +60,10 @@ def operator_pages() -> list[Page]:
     """Pages on the contents of an operator's folder: operator.toml, its forms, reference.py, and the headers of kernel
     files."""
     keys = [_model_page(f"operator.toml {table}".strip(), model) for table, model in reading.TABLES.items()]
-    forms = [Entry(path.stem, "form", "", _first_comment(path.read_text(encoding="utf-8"))) for path in _forms()]
+    forms = [
+        Entry(path.stem, "form", "", _first_comment(path.read_text(encoding="utf-8")))
+        for path in sorted(FORMS.glob("*.toml"))
+    ]
     functions = [Entry(f"{name}(...)", "function", "", meaning) for name, meaning in FUNCTIONS.items()]
     functions[0] = Entry(functions[0].name, "function", REQUIRED, functions[0].meaning)
     about = (
@@ -161,10 +164,6 @@ def _named(path: str) -> Any:
 
 def _waits(path: str) -> str:
     return "language model" if getattr(_named(path), "asks_model", False) else "program"
-
-
-def _forms() -> list[Any]:
-    return sorted(FORMS.glob("*.toml"))
 
 
 def _makers() -> list[tuple[str, Any]]:

@@ -44,6 +44,7 @@ from evo.report.status import TaskSummary, resuming
 from evo.report.terminal import lack_lines, many_line
 from fitness.words import in_words, interval, ratio, speedup, standing, time_us
 from operators.errors import UserError
+from operators.files import write_new
 
 OUTAGES = ("worker_lost", "model_out")
 
@@ -144,28 +145,16 @@ def _short(kernel_id: str | None) -> str:
     return (kernel_id or "-")[:12]
 
 
-def speedups() -> list[Column]:
-    """The estimate of a speedup with its interval and the level that it was measured at."""
-    return [number("estimate", "speedup", ratio), bounds("95 %", "speedup_low", "speedup_high"), level()]
-
-
+SPEEDUPS = number("estimate", "speedup", ratio), bounds("95 %", "speedup_low", "speedup_high"), level()
+"""Columns of the estimate of a speedup with its interval and the level that it was measured at."""
+CERTAIN = number("certain", "best_speedup", ratio)
+"""The column with the speedup by which a kernel leads."""
 NO_VERDICT = "no verdict"
 """Words for a kernel that waits for its verdict, or came too late for one; lists are filtered by the same."""
-
-
-def certain() -> Column:
-    """The column with the speedup by which a kernel leads."""
-    return number("certain", "best_speedup", ratio)
-
-
-def outcome() -> Column:
-    """The column with the outcome of kernels, in words."""
-    return Column("what", ("status",), lambda status: in_words(status or NO_VERDICT), numeric=False)
-
-
-def makers() -> list[Column]:
-    """The columns with the makers of a kernel."""
-    return [text("mutator", "mutator"), text("model", "model", code=True), text("change", "description", code=True)]
+OUTCOME = Column("what", ("status",), lambda status: in_words(status or NO_VERDICT), numeric=False)
+"""The column with the outcome of kernels, in words."""
+MAKERS = text("mutator", "mutator"), text("model", "model", code=True), text("change", "description", code=True)
+"""The columns with the makers of a kernel."""
 
 
 # --- sections --------------------------------------------------------------------------------------------------------
@@ -177,8 +166,7 @@ def _found(seen: Material) -> Iterator[Block]:
         limits_ = limits(seen.rows("health.use")[0])
         yield Words(f"To search on, with twice the budget: {resuming(seen.run, 'finished', limits_)}")
     columns = [
-        text("task", "task"), certain(), kernel("best"), number("time", "best_us", time_us),
-        number("estimate", "speedup", ratio), bounds("95 %", "speedup_low", "speedup_high"), level(),
+        text("task", "task"), CERTAIN, kernel("best"), number("time", "best_us", time_us), *SPEEDUPS,
         number("over library", "over_library", ratio), bounds("95 %", "library_low", "library_high"),
         number("kernels", "kernels", count), number("correct", "correct", count),
         number("evaluations", "evaluations", count), number("evaluator s", "evaluator_s", seconds),
@@ -218,12 +206,11 @@ def _progress(seen: Material) -> Section:
         blocks.append(Fold("The progress of each task, drawn", [figures]) if len(drawn) > MOST_OPEN else figures)
     columns = [
         text("task", "task"), number("evaluation", "evaluation", count), number("after s", "elapsed_s", seconds),
-        kernel(), certain(), number("estimate", "speedup", ratio), bounds("95 %", "speedup_low", "speedup_high"),
-        level(), *makers(), text("author", "author", code=True),
+        kernel(), CERTAIN, *SPEEDUPS, *MAKERS, text("author", "author", code=True),
     ]  # fmt: skip
     blocks.append(table(seen, "Leaders", columns, "leaders", empty="No kernel was correct yet."))
     pauses = [
-        text("task", "task"), certain(), number("estimate", "speedup", ratio),
+        text("task", "task"), CERTAIN, number("estimate", "speedup", ratio),
         number("improvements", "improvements", count),
         number("evaluations since", "evaluations_since", count), number("seconds since", "seconds_since", seconds),
         number("longest pause, evaluations", "longest_evaluations", count),
@@ -259,7 +246,7 @@ def _lineages(seen: Material, folds: Folds) -> Iterator[Section]:
 def _lineage(seen: Material, each: Descent, folds: Folds) -> Iterator[Block]:
     path = [(step.task, step.kernel_id) for step in each.path]
     columns = [
-        number("generation", "generation", count), kernel(), *speedups(), *makers(),
+        number("generation", "generation", count), kernel(), *SPEEDUPS, *MAKERS,
         text("author", "author", code=True), text("status", "status"),
     ]  # fmt: skip
     ancestors = seen.query("report.ancestors", task=each.task, kernel=each.kernel_id)
@@ -270,7 +257,7 @@ def _lineage(seen: Material, each: Descent, folds: Folds) -> Iterator[Block]:
     if len(each.ancestors) > len(path):
         yield cut("All ancestors, through both parents of crossovers", columns, each.ancestors, ancestors, folded=True)
     if each.siblings:
-        own = [kernel("parent", "parent_id"), kernel(), *speedups(), *makers(), text("status", "status")]
+        own = [kernel("parent", "parent_id"), kernel(), *SPEEDUPS, *MAKERS, text("status", "status")]
         caption = f"Siblings along the way: the fastest {SIBLINGS} children of each"
         yield cut(caption, own, each.siblings, siblings, folded=True)
 
@@ -284,7 +271,7 @@ def _archive(seen: Material, folds: Folds) -> Section:
     )]  # fmt: skip
     if drawn := [map_figure(task, rows) for task, rows in [*cells.items()][:MOST_DRAWN]]:
         blocks.append(Figures({}, drawn))
-    columns = [text("task", "task"), text("cell", "cell", code=True), kernel(), certain(), *speedups(), *makers()]
+    columns = [text("task", "task"), text("cell", "cell", code=True), kernel(), CERTAIN, *SPEEDUPS, *MAKERS]
     blocks.append(table(seen, "The best kernel of each cell", columns, "report.elites", empty="No cell is filled yet."))
     told = {(step.task, step.kernel_id) for each in seen.lineages for step in each.path}
     others = [fold for key, fold in folds.items() if key not in told]
@@ -319,11 +306,11 @@ def _roofline(seen: Material) -> Section:
 
 def _failures(seen: Material) -> Section:
     columns = [
-        text("task", "task"), outcome(), number("times", "count", count),
+        text("task", "task"), OUTCOME, number("times", "count", count),
         text("latest message", "example", code=True),
     ]  # fmt: skip
     repeated = [
-        text("operator", "operator"), outcome(), number("times", "times", count),
+        text("operator", "operator"), OUTCOME, number("times", "times", count),
         number("seconds", "seconds", seconds), Column("mutators", ("mutators",), ", ".join, numeric=False),
         text("message", "reason", code=True),
     ]  # fmt: skip
@@ -371,7 +358,7 @@ def _gains(seen: Material) -> Section:
     ]  # fmt: skip
     guests = [
         text("task", "task"), text("author", "author", code=True), number("kernels", "kernels", count),
-        number("correct", "correct", count), kernel(), certain(),
+        number("correct", "correct", count), kernel(), CERTAIN,
         number("estimate", "speedup", ratio), number("moved the best, ln", "raised", _log),
         number("in the best's lineage", "in_best", count),
     ]  # fmt: skip
@@ -449,14 +436,7 @@ def write_report(folder: Path, out: Path, *, replace: bool = False) -> Path:
         raise UserError(f"--out {out}: exists already; name another file, or say --force")
     if not out.parent.is_dir():  # rather now than when all is read
         raise UserError(f"--out {out}: cannot be written: there is no folder {out.parent}")
-    text = report_page(folder)
-    try:
-        with out.open("w" if replace else "x", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text)
-    except FileExistsError:
-        raise UserError(f"--out {out}: exists already; name another file, or say --force") from None
-    except OSError as error:
-        raise UserError(f"--out {out}: cannot be written: {error.strerror}; name a file") from None
+    write_new("--out", out, report_page(folder).encode("utf-8", errors="backslashreplace"), replace=replace)
     return out
 
 

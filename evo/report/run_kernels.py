@@ -9,15 +9,14 @@ from difflib import unified_diff
 from shlex import quote
 from typing import Any
 
-from evo.api import Run, StoredKernel, Verdict
+from evo.api import Run, StoredKernel, Verdict, verdict_words
 from evo.report.amounts import count
 from evo.report.document import KERNEL, Block, Fold, Listing, Query, Table, Words, bounds, number, text
 from evo.report.run_data import Material, Row
 from evo.report.terminal import Field, Fitted
 from evo.store.reads import Value, filled
-from fitness import words
 from fitness.evaluation import Timing, interval95
-from fitness.words import digits, in_words, interval, ratio, time_us
+from fitness.words import digits, interval, ratio, standing, time_us
 from operators.errors import PlanError, UserError
 from operators.plan.header import read_header
 
@@ -89,18 +88,7 @@ def title(kernel: StoredKernel) -> str:
     """One line about a kernel."""
     made, verdict = kernel.origin, kernel.verdict
     by = f", generation {made.generation}, {made.mutator}" if made else ""
-    return f"{kernel.id[:12]}{by}: {standing(verdict)}"
-
-
-def standing(verdict: Verdict | None) -> str:
-    """A verdict in a few words; what is not confirmed says so."""
-    if verdict is None:
-        return "no verdict yet"
-    if verdict.speedup is None:
-        return f"{in_words(verdict.status)} ({verdict.level})"
-    return words.gain(
-        verdict.speedup, verdict.speedup_low, verdict.speedup_high, verdict.level, verdict.flagged
-    )  # fmt: skip
+    return f"{kernel.id[:12]}{by}: {verdict_words(verdict)}"
 
 
 def _told(kernel: StoredKernel) -> Iterator[str]:
@@ -116,7 +104,7 @@ def _told(kernel: StoredKernel) -> Iterator[str]:
     if kernel.values:
         yield "Tunables: " + " ".join(f"{name}={value}" for name, value in kernel.values.items())
     if verdict:
-        yield f"Verdict: {standing(verdict)}" + (f"; behaviour {verdict.cell}" if verdict.cell else "")
+        yield f"Verdict: {verdict_words(verdict)}" + (f"; behaviour {verdict.cell}" if verdict.cell else "")
         if verdict.duplicate_of:
             yield f"The same program as {verdict.duplicate_of[:12]}, whose verdict this is"
         if verdict.message:
@@ -239,7 +227,7 @@ def verdicts_table(found: dict[str, Any]) -> Fitted:
     rows = [
         (
             name, k["kernel_id"][:SHORT], k["task"], k["status"] or "not judged",
-            words.standing(k["level"], k["flagged"]), ratio(k["speedup"]),
+            standing(k["level"], k["flagged"]), ratio(k["speedup"]),
             interval(k["speedup_low"], k["speedup_high"]),
         )
         for name, k in (("A", found["a"]), ("B", found["b"]))

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from shlex import quote
 
-from evo.api import Row, Run
+from evo.api import Row, Run, StoredKernel
 from evo.budget import doubled
 from evo.individual import NO_CHILD, new_programs
 from evo.report.amounts import budgeted, duration, usd
 from fitness.evaluation import Level, Status, named
+from operators.errors import UserError
 from operators.libraries import called, kinds_in_words
 
 CONFIRMED, UNCONFIRMED, NOTHING_CORRECT, NOT_BEGUN, REFUSED = (
@@ -227,10 +228,14 @@ def open_questions(run: Run) -> int:
     return int(row["n"])
 
 
-def best_kernels(run: Run) -> list[Row]:
-    """The best kernel of every task, with its source and tunables."""
-    rows = run.rows("kernels.best_files", task="")
-    return [{**row, "values": json.loads(row.pop("values_json"))} for row in rows]
+def best_of(run: Run, task: str, option: str = "") -> list[StoredKernel]:
+    """The best kernels of tasks that begin so; where an `option` takes one, it is one. It raises UserError for none."""
+    found = run.best(task)
+    if not found:
+        raise UserError(f"run {run.id} has no correct kernel{f' of a task {task}...' if task else ' yet'}")
+    if option and len(found) > 1:
+        raise UserError(f"{option} takes one kernel; choose with --task among {', '.join(k.task for k in found)}")
+    return found
 
 
 SHOWN = 5

@@ -17,7 +17,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from evo.report.amounts import listed, several, tokens, usd
+from evo.report.amounts import counted, listed, tokens, usd
 from evo.report.output import printable, raw
 from fitness.words import in_words, interval, ratio, standing, time_us
 
@@ -225,7 +225,7 @@ def many_line(tasks: Sequence[TaskSummary]) -> str:
     never = sum(t.state == "not begun" for t in tasks)
     lost = "".join(f", {n} {what}" for n, what in ((flagged, "flagged"), (failed, "failed"), (never, "not begun")) if n)
     return (
-        f"{several(len(tasks), 'task')}, {sum(s > 1 for s in speedups)} faster than naive, "
+        f"{counted(len(tasks), 'task')}, {sum(s > 1 for s in speedups)} faster than naive, "
         f"{sum(t.confirmed for t in tasks)} confirmed{lost}, geometric mean {ratio(mean)}"
     )
 

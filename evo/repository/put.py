@@ -23,7 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from evo.outside.kit import Change
+from evo.outside.kit import Change, read_exactly, write_exactly
 from evo.packaging.cpp import identifier
 from evo.packaging.package import Subject, package_files, relative, write_folder
 from evo.packaging.runtime import compare
@@ -83,7 +83,7 @@ class UserFunction:
 
     def change(self) -> Change:
         """Return the change of the function's file that sends calls to the package."""
-        before = _text(self.path)
+        before = read_exactly(self.path) or ""
         _, function = definition(self.path, self.name)
         first = min([function.lineno, *(each.lineno for each in function.decorator_list)]) - 1
         lines = list(StringIO(before, newline=""))  # ends of lines as Python has them
@@ -98,9 +98,9 @@ class UserFunction:
     def take_out(self) -> bool:
         """Take the kernel out, and return whether there was one. It raises UserError."""
         there = bool(self.state())
-        text = _text(self.path)
+        text = read_exactly(self.path) or ""
         if (without := without_marks(text, self.name)) != text:
-            _replace(self.path, without)
+            write_exactly(self.path, without)
             there = True
         if self.state():  # a folder of ours, whose journal goes last
             for each in sorted(self.folder.iterdir(), key=lambda each: each.name == JOURNAL):
@@ -138,8 +138,8 @@ class Put:
 
     def write(self, state: str, calls: Sequence[Mapping[str, Any]]) -> None:
         """Write dispatch and journal into the package."""
-        _replace(self.place.folder / "dispatch.py", self.text.written(calls))
-        _replace(self.place.folder / JOURNAL, self._journal(state))
+        write_exactly(self.place.folder / "dispatch.py", self.text.written(calls))
+        write_exactly(self.place.folder / JOURNAL, self._journal(state))
 
     def begin(self) -> None:
         """Write the package, with its journal, and then change the file."""
@@ -154,9 +154,9 @@ class Put:
             return kept | {"dispatch.py": self.text.written(self.calls), JOURNAL: self._journal("testing")}
 
         write_folder(self.place.folder, files)
-        if _text(self.place.path) != self.change.before:
+        if read_exactly(self.place.path) != self.change.before:
             raise UserError(f"{self.place.path}: it was changed meanwhile: nothing was put")
-        _replace(self.place.path, str(self.change.after))
+        self.change.apply()
 
     def compare(self, python: str) -> tuple[list[dict[str, Any]], str]:
         """Return what the repository's own Python finds at each recorded call, and why it built no binding to torch.
@@ -283,27 +283,6 @@ def _undisturbed() -> Iterator[None]:
             signal.signal(number, handler)
         if come:
             signal.raise_signal(come[0])
-
-
-def _text(path: Path) -> str:
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            return file.read()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from None
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write a file at once, with the permissions that it had."""
-    made = path.with_name(f".{path.name}.evo-put")
-    try:
-        made.write_text(text, encoding="utf-8", newline="")
-        if path.exists():
-            shutil.copymode(path, made)
-        made.replace(path)
-    except OSError as error:
-        made.unlink(missing_ok=True)
-        raise UserError(f"{path}: cannot be written: {error.strerror}") from None
 
 
 def _call(operator: Operator) -> dict[str, Any]:

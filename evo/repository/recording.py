@@ -14,7 +14,7 @@ from typing import Any
 
 from evo.repository import recorder
 from operators.errors import UserError
-from operators.files import read_text
+from operators.files import read_text, writing
 from operators.importing.taken import RECORD_FORMAT, function_in, without_marks
 
 SEEN_ALONE = {"TORCHDYNAMO_DISABLE": "1"}
@@ -49,10 +49,8 @@ def record(named: str, command: Sequence[str], out: Path) -> tuple[int, list[dic
     calls, others = _joined(records), sum(each["others"] for each in records)
     if calls:
         said = {"format": RECORD_FORMAT, "function": f"{path}:{name}", "calls": calls, "others": others}
-        try:
+        with writing(out):
             out.write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise UserError(f"{out}: cannot be written: {error.strerror}") from None
     return done.returncode, calls, others
 
 

@@ -13,7 +13,8 @@ from evo.budget import RunClock
 from evo.search.history import History
 from evo.search.task import TaskState
 from evo.search.verdicts import Verdicts
-from evo.workers.pool import Pool, Undone
+from evo.workers.dispatch import RunPool
+from evo.workers.pool import Undone
 from fitness.evaluation import Level
 from operators.errors import OperatorError
 
@@ -36,7 +37,7 @@ class Confirmations:
     and both be lost where the time is enough for one.
     """
 
-    def __init__(self, history: History, verdicts: Verdicts, pool: Pool, clock: RunClock) -> None:
+    def __init__(self, history: History, verdicts: Verdicts, pool: RunPool, clock: RunClock) -> None:
         self._history = history
         self._states = history.states
         self._verdicts = verdicts

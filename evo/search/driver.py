@@ -15,7 +15,7 @@ from typing import Any
 from evo import rows as records
 from evo.budget import CLOSING_S, Budget, Patience, RunClock
 from evo.config import RunConfig
-from evo.rows import Journal, Rows
+from evo.rows import Rows
 from evo.search.confirmations import ATTEMPTS
 from evo.search.evaluator import Evaluator
 from evo.search.execution import Execution, RunBenches
@@ -24,10 +24,12 @@ from evo.search.models import Models
 from evo.search.schedule import Scheduler
 from evo.search.task import Outstanding, TakenProfile, TaskState, task_states
 from evo.search.watchdog import Watchdog
+from evo.store.reads import Journal
 from evo.strategies.base import Strategy
 from evo.strategies.tuning import LAST_TRIALS
 from evo.workbench.recorded import StoredToolCalls
-from evo.workers.pool import Pool, Undone
+from evo.workers.dispatch import RunPool
+from evo.workers.pool import Undone
 from mutators.base import Client, Kind, OutOfBudget
 from mutators.registry import asks_model
 from operators.definition.spec import Operator, Task
@@ -52,7 +54,7 @@ class Search:
         self,
         config: RunConfig,
         store: Journal,
-        pool: Pool,
+        pool: RunPool,
         *,
         client: Client | None = None,
         make_strategy: Callable[[Operator, Task], Strategy] | None = None,

@@ -14,7 +14,8 @@ from evo.search.history import History
 from evo.search.task import Outstanding, TakenProfile, TaskState
 from evo.search.verdicts import Verdicts, can_be_profiled
 from evo.store.reads import rows_of
-from evo.workers.pool import Pool, Waits
+from evo.workers.dispatch import RunPool
+from evo.workers.pool import Waits
 from mutators.base import Parent
 from mutators.registry import asks_model
 from operators.definition.spec import Task
@@ -24,7 +25,7 @@ class Evaluator:
     """Owns what workers are asked for: verdicts, profiles, rivals, confirmations."""
 
     def __init__(
-        self, pool: Pool, history: History, clock: RunClock, *, waits: Waits, profiles_wait: bool = False
+        self, pool: RunPool, history: History, clock: RunClock, *, waits: Waits, profiles_wait: bool = False
     ) -> None:
         """For `waits` see `evo.workers.pool.tried`, for `profiles_wait` see `Profiles`."""
         self.pool = pool
@@ -52,7 +53,7 @@ Found = TypeVar("Found")
 class Background(Generic[Key, Found]):
     """Owns jobs that run beside the requests; never more than a judge's share of the pool is at them."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: RunPool) -> None:
         self._pool = pool
         self.running: dict[Key, asyncio.Task[Found]] = {}
 
@@ -83,7 +84,7 @@ class Rivals(Background[Task, None]):
     At the end of a run there is no time to compile them.
     """
 
-    def __init__(self, verdicts: Verdicts, history: History, pool: Pool, clock: RunClock) -> None:
+    def __init__(self, verdicts: Verdicts, history: History, pool: RunPool, clock: RunClock) -> None:
         super().__init__(pool)
         self._verdicts = verdicts
         self._states = history.states
@@ -105,7 +106,7 @@ class Rivals(Background[Task, None]):
 class Profiles(Background[str, TakenProfile]):
     """Has kernels profiled that questions are about, each once; the keys are their ids."""
 
-    def __init__(self, verdicts: Verdicts, history: History, pool: Pool, *, waits: bool = False) -> None:
+    def __init__(self, verdicts: Verdicts, history: History, pool: RunPool, *, waits: bool = False) -> None:
         """With `waits`, what finds no room waits for it, rather than for the next question about the kernel.
 
         So a cell of a comparison comes to know the same whenever it is interrupted.

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from evo import rows as records
 from evo.individual import Individual, is_naive
-from evo.rows import Rows
+from evo.rows import Read, Rows
 from evo.search.history import Done, History
 from evo.search.knowledge import Brief
 from evo.search.task import Outstanding, TaskState
 from evo.search.verdicts import VerdictSource, verdict_of
-from evo.workbench.bench import Read, Workbench
+from evo.workbench.bench import Workbench
 from evo.workbench.recorded import Judgings, RecordedBench, ToolCalls
 from evo.workers.jobs import Runs
 from evo.workers.pool import Undone, Waits, never

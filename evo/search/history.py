@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from evo import rows as records
 from evo.budget import Budget
 from evo.individual import WITHOUT_KERNEL, Individual, is_naive
-from evo.rows import Journal, Row, Rows
+from evo.rows import Row, Rows
 from evo.search.task import Outstanding, Parents, TakenProfile, TaskState, bind
 from evo.search.watchdog import Watchdog
-from evo.store.reads import rows_of
+from evo.store.reads import Journal, rows_of
 from evo.strategies.base import Leader
 from fitness.evaluation import Evaluation, Level, Status
 from fitness.joint import fitted
@@ -276,7 +276,7 @@ class History:
         `recall` hears of every individual.
         """
         outstanding: dict[str, Outstanding] = {}
-        for seq, entry in records.history(self._read):
+        for seq, entry in records.history(partial(rows_of, self.store)):
             self.seq = max(self.seq, seq)
             if isinstance(entry, records.Asked):
                 for request in self._ask_again(entry.rows):
@@ -325,11 +325,9 @@ class History:
 
     def _profile(self, task: Task, kernel_id: str) -> Profile | None:
         """The kernel's profile in the store, which is there before it counts."""
-        rows = self.store.rows(records.PROFILE_OF, [str(task), kernel_id] * 2).to_pylist()
-        return records.profile_from(rows[0]) if rows else None
-
-    def _read(self, sql: str) -> list[Row]:
-        return cast(list[Row], self.store.rows(sql).to_pylist())
+        rows = rows_of(self.store, "kernels.profile", task=str(task), kernel=kernel_id)
+        metrics = rows_of(self.store, "kernels.metrics", kernels=[kernel_id])
+        return records.profile_with(rows[0], [m for m in metrics if m["task"] == str(task)]) if rows else None
 
 
 def _confirms(individual: Individual) -> bool:

@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 
 from evo import rows as records
 from evo.inbox import Inbox
-from evo.rows import Journal, Row, Rows, moment
+from evo.rows import Row, Rows, moment
 from evo.search.history import History
 from evo.search.task import Outstanding
-from evo.store.reads import rows_of
+from evo.store.reads import Journal, rows_of
 from mutators.asking.answers import (
     NO_GUESTS,
     WITHDRAWN,

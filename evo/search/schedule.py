@@ -260,7 +260,7 @@ class Scheduler:
 
     async def ended(self, until_s: float = TICK_S) -> list[asyncio.Task[Any]]:
         """Wait until something that was under way has ended, `until_s` or a tick at most; return it."""
-        return await self.flight.wait(self._clock.tick_s(until_s))
+        return await self.flight.wait(min(TICK_S, max(until_s, 0.05)))
 
     # --- standstills ------------------------------------------------------------------------------------------------
 

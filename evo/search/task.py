@@ -6,16 +6,16 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
 from evo import rows as records
 from evo.budget import Budget
 from evo.config import RunConfig
 from evo.individual import new_programs
 from evo.lineage import Latest
-from evo.rows import Journal, Rows
+from evo.rows import Rows
 from evo.search.knowledge import Brief, Knowledge, Notes, Seen, Source
-from evo.store.reads import rows_of
+from evo.store.reads import Journal, rows_of
 from evo.strategies.base import Leader, Strategy
 from fitness.evaluation import Evaluation
 from fitness.judging.base import Anchor
@@ -29,7 +29,7 @@ from operators.definition.spec import Operator, Task, alike
 from operators.kernel import Kernel
 
 if TYPE_CHECKING:
-    from evo.workers.pool import Pool
+    from evo.workers.dispatch import RunPool
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ class Running(Protocol):
         ...
 
     @property
-    def pool(self) -> Pool | None:
+    def pool(self) -> RunPool | None:
         """Its evaluation workers; None where nothing is judged."""
         ...
 
@@ -233,13 +233,10 @@ def task_states(
         for operator, task in config.tasks()
     }
     for state in states.values():
-        akin = (other for other in states.values() if other is not state and _akin(other.operator, state.operator))
+        others = [other for other in states.values() if other is not state]
+        akin = (other for other in others if other.operator.family == state.operator.family)
         state.knowledge.siblings = [other.knowledge for other in akin]
-        state.relatives = {
-            other.task: other
-            for other in states.values()
-            if other is not state and alike(other.operator, state.operator)
-        }
+        state.relatives = {other.task: other for other in others if alike(other.operator, state.operator)}
     return states
 
 
@@ -248,11 +245,6 @@ def _earlier(config: RunConfig, operator: Operator, task: Task) -> list[Attempt]
     akin = [operator.name, *(name for name in same_family(operator) if name != operator.name)]
     found = [attempt for attempt in config.learnt if attempt.task.partition("/")[0] in akin]
     return sorted(found, key=lambda attempt: attempt.task.partition("/")[0] != operator.name)
-
-
-def _akin(one: Operator, other: Operator) -> bool:
-    """Whether what helps one operator may help the other."""
-    return one.family == other.family
 
 
 def verdict_s(states: Mapping[Task, TaskState]) -> float:
@@ -320,29 +312,26 @@ class Parents:
 
     def earlier(self, request_id: str) -> Earlier:
         """Return an earlier request with what became of it; it must have been told, so it is stored for good."""
-        (told,) = self._rows(records.TOLD_OF, [request_id])
+        (told,) = rows_of(self._store, "history.told_of", request=request_id)
         name = told["evaluation_id"]
-        measured = records.measured_of(self._rows, name) if name else {}
-        became = records.individual_from({**told, **measured})
-        calls = self._rows(records.ANSWERED_CALLS, [request_id])
+        became = records.individual_from({**told, **(self._measured(name) if name else {})})
+        calls = rows_of(self._store, "history.answers", request=request_id)
         last = records.CALL.item(calls[-1]) if calls else None
         return Earlier(
             became.request, became.kernel, became.evaluation, became.text, became.metrics, became.description,
             became.failure, (*last.messages, last.message) if last else (),
         )  # fmt: skip
 
-    def _rows(self, sql: str, parameters: list[Any]) -> list[dict[str, Any]]:
-        return cast(list[dict[str, Any]], self._store.rows(sql, parameters).to_pylist())
-
     def _stored(self, kernel_id: str, evaluation_id: str) -> Parent:
         row, *_ = rows_of(self._store, "kernels.files", kernels=[kernel_id])
         kernel = records.kernel_from(row)
         if not evaluation_id:
             return Parent(kernel)
-        (verdict,) = rows_of(self._store, "search.evaluation", evaluation=evaluation_id)
-        timings = rows_of(self._store, "search.timings", evaluation=evaluation_id)
-        errors = rows_of(self._store, "search.errors", evaluation=evaluation_id)
-        return Parent(kernel, records.evaluation_from(verdict, timings=timings, errors=errors))
+        return Parent(kernel, records.evaluation_from(self._measured(evaluation_id)))
+
+    def _measured(self, evaluation_id: str) -> dict[str, Any]:
+        (row,) = rows_of(self._store, "kernels.measured", evaluations=[evaluation_id])
+        return row
 
 
 @dataclass(frozen=True)

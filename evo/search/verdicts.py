@@ -348,7 +348,7 @@ class Verdicts:
         if found.unresolved:
             self._open.put(key, replace(found, stage_ms={}))  # which is charged now
         else:
-            self._open.drop(key)
+            self._open.pop(key, None)
         return found
 
     def _may_confirm(self, state: TaskState) -> bool:

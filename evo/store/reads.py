@@ -8,7 +8,8 @@ rule; a query that is printed, for others to ask, is filled with them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from functools import cache
 from pathlib import Path
 from textwrap import indent
@@ -54,23 +55,41 @@ def _needed(file: str, query: str) -> Iterator[str]:
         yield part
 
 
-class Asks(Protocol):
-    """A store that answers queries."""
+class Journal(Protocol):
+    """It takes rows and acknowledges them, and answers the engine's own queries; any thread may call its methods."""
 
-    def rows(self, sql: str, parameters: Mapping[str, Any] = ...) -> Any:
-        """An Arrow table."""
+    folder: Path
+    """The run's folder."""
+    waits: Callable[[str, float], bool]
+    """Whether batches go on to wait for a disk that has been full for so long, given a reason and seconds. The
+    journal's owner sets it; at first nothing is waited for."""
+    notes: list[str]
+    """Sentences for the user on what was out of the ordinary when it was opened."""
+
+    def commit(self, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> Future[None]:
+        """Append rows to several tables in one transaction; batches are committed in the order of the calls.
+
+        The future is done after the commit, and fails, or the call does, with StoreError.
+        """
+        ...
+
+    def rows(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Any:
+        """An Arrow table; it sees every batch committed before the call, blocks, and raises StoreError."""
+        ...
+
+    def outdate_snapshot(self) -> None:
+        """Let every later reader see what was committed before this call."""
+        ...
+
+    def close(self) -> None:
+        """Commit what waits and close; a second call does nothing."""
         ...
 
 
-def rows_of(store: Asks, name: str, **values: Any) -> list[dict[str, Any]]:
+def rows_of(store: Journal, name: str, **values: Any) -> list[dict[str, Any]]:
     """The rows of a query, with these values bound. It raises StoreError."""
     rows: list[dict[str, Any]] = store.rows(own_query(name), values).to_pylist()
     return rows
-
-
-def own_queries() -> list[str]:
-    """The names of all."""
-    return [f"{path.stem}.{name}" for path in sorted(FOLDER.glob("*.sql")) for name in _file(path.stem)]
 
 
 def filled(name: str, **values: Value) -> str:

@@ -21,6 +21,7 @@ from evo.folders import began
 from evo.store import StoreError, has_writer
 from evo.track.news import look
 from evo.track.sinks import TRACKERS, NewsSink, Unreached
+from fitness.sandbox.native import publish
 
 LINGER_S = 5.0
 """Seconds that a search waits at its end for those who follow it."""
@@ -88,10 +89,8 @@ def _read(place: Path) -> dict[str, Any]:
 
 
 def _write(place: Path, kept: dict[str, Any]) -> None:
-    part = place.with_suffix(".part")
     with suppress(OSError):  # without room on the disk the same is sent once more
-        part.write_text(json.dumps(kept), encoding="utf-8")
-        part.replace(place)
+        publish(place, json.dumps(kept).encode())
 
 
 def track(

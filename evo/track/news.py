@@ -10,9 +10,8 @@ from typing import Any
 from evo.api import Row, Run
 from evo.report.health import State, settings, state_of
 from evo.report.output import Scrubber
-from evo.report.status import best_kernels, summary
+from evo.report.status import summary
 from evo.store import StoreError
-from operators.plan.defaults import with_defaults
 
 STREAMS = ("track.points", "track.requests", "track.calls", "track.verdicts", "track.events")
 """Queries whose rows are taken once each."""
@@ -132,7 +131,6 @@ def artifacts(news: News) -> dict[str, str]:
     run, scrub = news.run, Scrubber().secrets
     found = {"report.html": report_page(run.folder), "verdicts.json": as_json([asdict(t) for t in summary(run)])}
     found["card.json"] = as_json(dict(run_card(run)))
-    for kernel in best_kernels(run):
-        ending = "cu" if kernel["target"] == "cuda" else "cpp"
-        found[f"kernels/{kernel['task']}.{ending}"] = with_defaults(kernel["source"], kernel["values"])
+    for kernel in run.best():
+        found[f"kernels/{kernel.task}.{'cu' if kernel.target == 'cuda' else 'cpp'}"] = kernel.text
     return {name: scrub(text) for name, text in found.items()}

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, cast
 
 from evo import rows as records
-from evo.rows import Row
+from evo.rows import Read, Row
 from evo.workbench import tools
 from evo.workbench.tools import ARGUMENTS, ArgumentError, parsed, tool
 from evo.workers.jobs import Build, Emulate, Found, Job, Runs, Screen, SpotCheck, TakeProfile
@@ -30,9 +30,6 @@ LEAST_DIGITS = 6
 READING = ("read_kernel", "lineage", "lessons", "operator", "docs", "diff")
 WORKING = ("build", "check", "judge", "profile")
 CHANGES = "give the whole file as `source`, or `edits` of that of `base`, or other `values` of its tunables"
-Read = Callable[..., list[Row]]
-"""Rows of a query of `evo.store.reads`, by its name and its parameters, to the run's store or to a snapshot of it; any
-thread may call it."""
 
 
 class Workbench:

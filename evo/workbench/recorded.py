@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from evo import rows as records
-from evo.rows import Journal, Row, Rows, compact, moment
-from evo.store.reads import rows_of
-from evo.workbench.bench import Read, Workbench
+from evo.rows import Read, Row, Rows, compact, moment
+from evo.store.reads import Journal, rows_of
+from evo.workbench.bench import Workbench
 from fitness.evaluation import Level
 from mutators.base import Request
 from mutators.bench import Result, Tool

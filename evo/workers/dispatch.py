@@ -322,7 +322,7 @@ class WorkerPool:
                 self._ended[worker] = (*self._ended.get(worker, ()), run.context)
 
     async def close(self) -> None:
-        """It ends every worker at once, whatever that is doing."""
+        """It ends every worker at once, whatever that is doing; only the owner of the pool does so."""
         self._closed = True
         for waiting in (*self._probing, *self._orphans):
             waiting.cancel()
@@ -487,7 +487,11 @@ class WorkerPool:
 
 
 class RunPool:
-    """A pool as one run sees it: `Pool`. To close it ends that run's jobs and leaves the pool to the others."""
+    """A pool as one run sees it. Calls may be concurrent; jobs beyond `slots` wait.
+
+    A call may be cancelled at any moment: its worker is free again within GRACE_S, or replaced, and what it still
+    answers is dropped. To close it ends that run's jobs and leaves the pool to the others.
+    """
 
     def __init__(self, pool: WorkerPool, context: RunContext) -> None:
         self.context = context

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO
 
@@ -20,15 +21,26 @@ from evo.workers.pool import WorkerLost
 from evo.workers.worker import Answer, Message, WorkerSpec
 
 
-def fresh_python(entry: str, *arguments: str) -> list[str]:
-    """The command that runs the statement `entry`, which finds the arguments in `sys.argv`."""
-    # -P: what is called `types.py` in the current folder is no module of ours.
-    return [sys.executable, "-P", "-c", entry, *arguments]
+def fresh_python(
+    entry: str, *arguments: str, environment: Mapping[str, str] = os.environ, own_session: bool = False
+) -> tuple[subprocess.Popen[bytes], Connection]:
+    """Run the statement `entry` in a fresh interpreter, whatever program this one is; return it and our end of a pipe.
 
-
-def fresh_environment(given: Mapping[str, str]) -> dict[str, str]:
-    """The variables `given`, and where modules are found."""
-    return {**given, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    In its `sys.argv` stand the descriptor of the other end, and the arguments. What it prints is no part of what this
+    program says, JSON perhaps. One of its `own_session` hears no Ctrl-C.
+    """
+    own, theirs = Pipe()
+    with theirs:
+        process = subprocess.Popen(
+            # -P: what is called `types.py` in the current folder is no module of ours.
+            [sys.executable, "-P", "-c", entry, str(theirs.fileno()), *arguments],
+            pass_fds=(theirs.fileno(),),
+            stdin=subprocess.DEVNULL,
+            stdout=2,
+            start_new_session=own_session,
+            env={**environment, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        )
+    return process, own
 
 
 ENTRY = "from evo.workers.worker import main; main()"
@@ -44,7 +56,7 @@ class LocalPool(WorkerPool):
         super().__init__(specs, _LocalWorker)
 
     async def close(self) -> None:
-        """See `evo.workers.pool.SharedPool`."""
+        """See `WorkerPool.close`."""
         # All before the first is waited for: the driver of a GPU takes seconds to give up what a process had there.
         for worker in self._workers:
             if isinstance(worker, _LocalWorker):
@@ -89,23 +101,11 @@ class _LocalWorker:
 
 
 class WorkerProcess:
-    """A fresh interpreter, whatever program this one is: nothing of it is imported again there.
-
-    It dies with the thread that makes this.
-    """
+    """A fresh interpreter, which dies with the thread that makes this."""
 
     def __init__(self, spec: WorkerSpec, environment: Mapping[str, str]) -> None:
-        self._connection, theirs = Pipe()
-        with theirs:
-            self._process = subprocess.Popen(
-                fresh_python(ENTRY, str(theirs.fileno()), str(os.getpid())),
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                stdout=2,  # what an operator's reference prints is no part of what this program says, JSON perhaps
-                env=fresh_environment(
-                    {**environment, **({"CUDA_VISIBLE_DEVICES": spec.device} if spec.device else {})}
-                ),
-            )
+        seen = {"CUDA_VISIBLE_DEVICES": spec.device} if spec.device else {}
+        self._process, self._connection = fresh_python(ENTRY, str(os.getpid()), environment={**environment, **seen})
         self._connection.send(spec)
         self._asking = threading.Lock()
 

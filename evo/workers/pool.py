@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from evo.workers.jobs import Found, Job, Runs
-from evo.workers.worker import RAISED, Answer, Message, RunContext, WorkerSpec
+from evo.workers.worker import RAISED, Answer, Message, WorkerSpec
 from operators.errors import DiskError, MachineError
 
 Waits = Callable[[str, float], bool]
@@ -56,50 +56,6 @@ class RunningJob:
     def __str__(self) -> str:
         taken_s = time.monotonic() - self.began
         return f"{self.job} of kernel {self.job.kernel.id[:12]} for {taken_s:.0f} s"
-
-
-class Pool(Runs, Protocol):
-    """Does the jobs of one run, elsewhere.
-
-    Calls may be concurrent; jobs beyond `slots` wait.
-
-    A call may be cancelled at any moment: its worker is free again within GRACE_S, or replaced, and what it still
-    answers is dropped.
-    """
-
-    @property
-    def slots(self) -> int:
-        """The number of jobs that can be done at once."""
-        ...
-
-    @property
-    def judges(self) -> int:
-        """The number of kernels that can be timed at once."""
-        ...
-
-    def jobs(self) -> tuple[RunningJob, ...]:
-        """The jobs that are under way, the oldest first."""
-        ...
-
-    def restart(self, older_than_s: float) -> tuple[RunningJob, ...]:
-        """It replaces the workers of all jobs that take longer; these jobs end as WorkerLost. It returns them."""
-        ...
-
-    async def close(self) -> None:
-        """It ends the run's jobs, and gives back what is kept for the run."""
-        ...
-
-
-class SharedPool(Protocol):
-    """Evaluation workers that several runs may use at the same time."""
-
-    def for_run(self, context: RunContext) -> Pool:
-        """The pool as one run sees it; to close that leaves this pool to the others."""
-        ...
-
-    async def close(self) -> None:
-        """It ends every worker at once, whatever that is doing; only the owner of the pool does so."""
-        ...
 
 
 def value_of(answer: Answer) -> Any:

@@ -44,10 +44,10 @@ from unittest.mock import patch
 
 from evo.config import RunConfig
 from evo.individual import Individual
-from evo.rows import Journal
 from evo.search.driver import Search
 from evo.search.models import StoredCalls, open_client
 from evo.store import Store
+from evo.store.reads import Journal
 from evo.workers.testing import InlinePool
 from fitness.testing import scripted
 from mutators.base import Call, CallStatus, Client, Message, Parent, Proposal, Request

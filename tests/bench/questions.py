@@ -42,6 +42,7 @@ from random import Random
 from typing import Any
 
 from evo import rows as records
+from evo.api import Run
 from evo.individual import Individual
 from evo.lineage import Lineage
 from evo.store import query
@@ -178,7 +179,7 @@ def look_at(folder: Path, count: int) -> Counts:
     sent = rows("select request_id, min(messages_json) as messages from llm_calls where sample = 0 group by request_id")
     messages = {row["request_id"]: row["messages"] for row in sent}
     watchers: dict[str, _Watcher] = defaultdict(lambda: _Watcher(messages))
-    for _, entry in records.history(rows):
+    for _, entry in records.history(Run(folder).rows):
         if isinstance(entry, records.Asked):
             for request in map(Request.from_json, (row["request_json"] for row in entry.rows)):
                 watcher = watchers[str(request.task)]

@@ -24,9 +24,9 @@ from evo.config import RunConfig
 from evo.search.driver import Search
 from evo.session import run_context
 from evo.store import Store
+from evo.workers.dispatch import RunPool
 from evo.workers.jobs import Found, Job, Propose, Screen
 from evo.workers.local import LocalPool
-from evo.workers.pool import Pool
 from evo.workers.testing import InlinePool
 from evo.workers.worker import BUILDERS_PER_GPU, WorkerSpec
 from fitness.judging.base import Fitness
@@ -38,7 +38,7 @@ class WaitingPool(InlinePool):
     """Pool of this many judges and compilers, each busy for a given time with every job."""
 
     def __init__(
-        self, stages: dict[Task, Fitness], gpus: int, *, judge_s: float, build_s: float, proposers: Pool | None
+        self, stages: dict[Task, Fitness], gpus: int, *, judge_s: float, build_s: float, proposers: RunPool | None
     ) -> None:
         super().__init__(stages, slots=gpus * (1 + BUILDERS_PER_GPU))
         self._proposers = proposers

@@ -25,7 +25,6 @@ import pyarrow as pa
 
 from evo.api import Run
 from evo.config import RunConfig
-from evo.report import status
 from evo.report.status import summary
 from evo.store import open_reader, schema
 from evo.store.writer import FILE, STORAGE_VERSION
@@ -332,7 +331,7 @@ def measure(folder: Path, repeat: int, only: list[str]) -> dict[str, Any]:
         print(name, found[name], file=sys.stderr, flush=True)
     if not only or "summary" in only:
         found["summary_s"] = cpu_s(lambda: summary(Run(folder)), repeat)
-        found["best_kernels_s"] = cpu_s(lambda: status.best_kernels(Run(folder)), repeat)
+        found["best_kernels_s"] = cpu_s(lambda: Run(folder).best(), repeat)
     if not only or "ancestry" in only:
         found["lineage_s"] = cpu_s(lambda: Run(folder).lineage(kernel, task), repeat)
     return found

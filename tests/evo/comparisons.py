@@ -6,12 +6,15 @@ import asyncio
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+from evo.compare.cells import cell_results
 from evo.compare.config import Comparison
-from evo.compare.running import ComparisonState, prepare, run_on
+from evo.compare.judgement import judge
+from evo.compare.running import ComparisonState, compare, prepare
 from evo.config import RunConfig
 from evo.session import LocalBackend
 from evo.workers.testing import InlinePool
@@ -89,10 +92,26 @@ def run(
     stop_when: Callable[[ComparisonState], bool] = lambda _: False,
     backend: ScriptedBackend | None = None,
 ) -> tuple[Path, ComparisonState, ScriptedBackend]:
-    """One session of a comparison."""
+    """One session of a comparison. It stops as after Ctrl-C when `stop_when` says so."""
     folder, cells = prepare(made, runs)
     backend = backend or ScriptedBackend()
-    return folder, run_on(backend, folder, made, cells, lambda _: None, stop_when=stop_when), backend
+    stops: list[Callable[[], None]] = []
+
+    def on_change(now: ComparisonState) -> None:
+        if stops and stop_when(now):
+            stops.pop()()
+
+    with (
+        patch("evo.compare.running.at_work", lambda *_: nullcontext(backend)),
+        patch("evo.compare.running.on_ending", stops.append),
+    ):
+        return folder, compare(folder, made, cells, on_change), backend
+
+
+def judge_on(backend: Any, folder: Path, say: Callable[[str], None]) -> bool:
+    """Judge a comparison whose searches are over, on a backend that is there."""
+    with patch("evo.compare.judgement.at_work", lambda *_: nullcontext(backend)):
+        return judge(folder, cell_results(folder), say)
 
 
 def answer(request: Mapping[str, Any], number: int) -> Reply:

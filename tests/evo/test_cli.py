@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from evo.api import StoredKernel
 from evo.cli import commands
 from evo.cli.outside import login
 from evo.config import STRATEGIES, RunConfig
@@ -368,16 +369,8 @@ def test_a_kernel_is_exported_to_the_letter_and_shown_harmlessly(
     run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     source = f"// {HOSTILE}\nvoid f() {{}}\n"
-    row: dict[str, Any] = {
-        "task": "t",
-        "kernel_id": "k" * 32,
-        "level": "full",
-        "flagged": None,
-        "source": source,
-        "values": {},
-    }
-    row |= {"speedup": 2.0, "speedup_low": 1.9, "speedup_high": 2.1}
-    monkeypatch.setattr("evo.report.status.best_kernels", lambda folder: [row])
+    kernel = StoredKernel("t", "k" * 32, "softmax", "cpu", source, {}, None, None, None, "")
+    monkeypatch.setattr("evo.api.Run.best", lambda run, task: [kernel])
     evo(monkeypatch, capsys, "best", str(run_folder), "--export", str(tmp_path / "k.cpp"))
     assert (tmp_path / "k.cpp").read_bytes().decode() == source
     assert source in evo(monkeypatch, capsys, "best", str(run_folder), "--show")[1]  # a pipe

@@ -23,14 +23,15 @@ from evo.cluster.connection import HERE, Cluster, Scratch, knock
 from evo.cluster.guard import marked
 from evo.config import RunConfig
 from evo.replay import replay
-from evo.rows import Journal
 from evo.search.driver import Search
 from evo.session import run_context, run_row
 from evo.store import Store, query
+from evo.store.reads import Journal
 from evo.strategies.base import Strategy
+from evo.workers.dispatch import RunPool
 from evo.workers.jobs import Build, Confirm
-from evo.workers.local import ENTRY, fresh_python
-from evo.workers.pool import ClusterLost, Pool, WorkerLost
+from evo.workers.local import ENTRY
+from evo.workers.pool import ClusterLost, WorkerLost
 from evo.workers.testing import InlinePool
 from fitness.judging.base import Built
 from fitness.testing import scripted
@@ -217,7 +218,7 @@ def test_a_worker_that_is_killed_is_replaced(backend: ClusterBackend, tmp_path: 
     ((operator, task),) = made.tasks()
     naive = Kernel(operator.name, "cpu", operator.ancestor("naive", "cpu").read_text())
 
-    async def lose(pool: Pool, victim: str) -> None:
+    async def lose(pool: RunPool, victim: str) -> None:
         """Kill the worker's actor or its process while it has a job."""
         job = asyncio.ensure_future(pool.run(Confirm(task, naive)))
         deadline = time.monotonic() + 180
@@ -232,7 +233,7 @@ def test_a_worker_that_is_killed_is_replaced(backend: ClusterBackend, tmp_path: 
         pool = shared.for_run(run_context(made, tmp_path))
         assert pool.slots == 1
         await lose(pool, "ray::WorkerActor")
-        await lose(pool, " ".join(fresh_python(ENTRY)))
+        await lose(pool, f"-P -c {ENTRY}")
         assert isinstance(await pool.run(Build(task, naive)), Built)
         await shared.close()
 

@@ -27,7 +27,7 @@ from evo.compare.cells import CellState, stored
 from evo.compare.conclusions import conclusions
 from evo.compare.config import read_comparison
 from evo.compare.inference import ArmVerdict
-from evo.compare.judgement import FOLDER, judge_on, judged_cells
+from evo.compare.judgement import FOLDER, judged_cells
 from evo.compare.leaks import Leak
 from evo.compare.running import prepare
 from evo.folders import find_runs
@@ -42,7 +42,7 @@ from mutators.llm.settings import LlmSettings
 from operators.definition.spec import Operator
 from operators.kernel import Kernel
 from tests.evo.browser import CHROMIUM
-from tests.evo.comparisons import comparison, run, serving
+from tests.evo.comparisons import comparison, judge_on, run, serving
 from tests.evo.model_runs import FENCE, another, source_in
 from tests.evo.pages import Page, Seen
 from tests.evo.test_cli import evo

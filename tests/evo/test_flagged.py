@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from html import unescape
 from pathlib import Path
 
 import pytest
 
 from evo.api import Run
-from evo.evaluate import verdict_json, verdict_lines
+from evo.evaluate import verdict_lines
 from evo.packaging import package
+from evo.report.output import plain
 from evo.report.reference import _measured
 from evo.report.render import html, markdown
 from evo.report.run import document
@@ -101,7 +102,7 @@ def test_the_table_that_a_run_ends_with_tells() -> None:
 def test_a_package_tells_in_words_and_figures(folder: Path) -> None:
     with Run(folder) as run:
         (best,) = run.best()
-        known = package._plain(best.verdict)
+        known = plain(asdict(best.verdict))
     assert known["flagged"] == SAID
     softmax = package.from_file("softmax", "naive", target="cpu")
     text = package.verdict_text(replace(softmax, verdict=known))
@@ -113,7 +114,7 @@ def test_one_file_judged_outside_of_a_run_is_told_about() -> None:
         "k", TASK, Level.CONFIRMED, Status.CORRECT, log_speedup=0.5, log_speedup_se=0.1, facts={"flagged": [CLOCK]}
     )
     assert f"confirmed: correct, flagged: {CLOCK}" in verdict_lines([found])
-    assert verdict_json(found)["facts"]["flagged"] == [CLOCK]
+    assert plain(asdict(found))["facts"]["flagged"] == [CLOCK]
 
 
 def test_a_champion_keeps_what_its_run_found() -> None:

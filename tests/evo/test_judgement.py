@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from evo.compare.cells import cell_results, stored
 from evo.compare.conclusions import conclusions
-from evo.compare.judgement import TIMED, judge, judge_on, judged_cells, near, outcomes, with_drawn_sizes
+from evo.compare.judgement import TIMED, judge, judged_cells, near, outcomes, with_drawn_sizes
 from evo.compare.record import FOLDER, STORE, faults
 from evo.config import RunConfig
 from evo.folders import DATABASE
@@ -30,7 +30,7 @@ from operators.catalog import load
 from operators.definition.spec import Operator, Task
 from operators.errors import OperatorError
 from operators.kernel import Kernel
-from tests.evo.comparisons import ScriptedBackend, ScriptedPool, comparison, run
+from tests.evo.comparisons import ScriptedBackend, ScriptedPool, comparison, judge_on, run
 from tests.evo.model_runs import TimedFitness
 
 Confirm = Callable[[Operator, Kernel], Status | float]

@@ -103,9 +103,13 @@ def test_every_edge_of_the_tree_is_there_also_of_second_parents_and_of_other_tas
     assert [(named[edge["parent"]], named[edge["child"]]) for edge in spec["edges"]] == [(TASK, "softmax/fp64/cpu")]
 
 
-def test_of_many_individuals_a_part_is_drawn_which_is_said_with_the_best_in_it(story: Run) -> None:
+def test_of_many_individuals_a_part_is_drawn_which_is_said_with_the_best_in_it(
+    story: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     total = len(story.sql("select * from lineage"))
-    made = drawn(story, most=3)
+    with monkeypatch.context() as patch:
+        patch.setattr("evo.charts.picture.MOST_POINTS", 3)
+        made = drawn(story)
     points = {point["card"] for point in made.spec["datasets"]["individuals"]}
     assert {"K0", "A", "C", "C2", "G"} <= points and len(points) < total
     assert made.said.startswith(f"{len(points)} of {total} individuals are drawn")

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evo.workers.dispatch import PROBES, WorkerPool
+from evo.workers.dispatch import PROBES, RunPool, WorkerPool
 from evo.workers.jobs import Build, Confirm, Full, Job, Screen, TakeProfile
 from evo.workers.local import LocalPool, WorkerProcess
-from evo.workers.pool import DeviceLost, EngineError, JobOverdue, Pool, WorkerLost, never, tried, value_of
+from evo.workers.pool import DeviceLost, EngineError, JobOverdue, WorkerLost, never, tried, value_of
 from evo.workers.worker import (
     Answer,
     Message,
@@ -126,7 +126,7 @@ class FakeWorker:
 
 
 def run(
-    failures: dict[str, int], session: Callable[[Pool, dict[str, Device]], Coroutine[None, None, None]]
+    failures: dict[str, int], session: Callable[[RunPool, dict[str, Device]], Coroutine[None, None, None]]
 ) -> list[str]:
     """The words of the pool in a session on devices that fail this often."""
     devices = {name: Device(count) for name, count in failures.items()}
@@ -147,12 +147,12 @@ def run(
     return said
 
 
-async def judged(pool: Pool) -> object:
+async def judged(pool: RunPool) -> object:
     return await pool.run(Screen(TASK, KERNEL, ANCHOR, race=False))
 
 
 def test_a_device_that_failed_once_shows_that_it_works_and_goes_on() -> None:
-    async def session(pool: Pool, devices: dict[str, Device]) -> None:
+    async def session(pool: RunPool, devices: dict[str, Device]) -> None:
         with pytest.raises(WorkerLost, match="unknown error"):
             await judged(pool)
         assert await judged(pool) == ()  # waits for the probe
@@ -162,7 +162,7 @@ def test_a_device_that_failed_once_shows_that_it_works_and_goes_on() -> None:
 
 
 def test_a_device_that_keeps_failing_is_left_out_and_its_jobs_go_to_others() -> None:
-    async def session(pool: Pool, devices: dict[str, Device]) -> None:
+    async def session(pool: RunPool, devices: dict[str, Device]) -> None:
         outcomes = await asyncio.gather(*(judged(pool) for _ in range(6)), return_exceptions=True)
         assert [type(o) for o in outcomes].count(DeviceLost) == 1
         assert outcomes.count(()) == 5
@@ -177,7 +177,7 @@ def test_a_device_that_keeps_failing_is_left_out_and_its_jobs_go_to_others() -> 
 
 
 def test_without_any_device_left_those_who_wait_are_told() -> None:
-    async def session(pool: Pool, devices: dict[str, Device]) -> None:
+    async def session(pool: RunPool, devices: dict[str, Device]) -> None:
         outcomes = await asyncio.gather(*(judged(pool) for _ in range(3)), return_exceptions=True)
         assert [type(o) for o in outcomes] == [DeviceLost, EngineError, EngineError]
         with pytest.raises(EngineError, match="no evaluation worker is left for screen"):

@@ -18,10 +18,10 @@ from evo.search.driver import Search
 from evo.session import run_context
 from evo.store import Store, query
 from evo.workers import worker
-from evo.workers.dispatch import WorkerPool
+from evo.workers.dispatch import RunPool, WorkerPool
 from evo.workers.jobs import Build, Screen, SpotCheck, TakeProfile
 from evo.workers.local import LocalPool
-from evo.workers.pool import EngineError, Pool, WorkerLost
+from evo.workers.pool import EngineError, WorkerLost
 from evo.workers.worker import MAX_RUNS, Answer, Message, RunContext, Stages, WorkerSpec
 from fitness.evaluation import Status
 from fitness.judging.base import Anchor, Built
@@ -90,7 +90,7 @@ def context(name: str, workload_set: str = "cpu") -> RunContext:
 
 
 async def search(
-    pool: Pool, folder: Path, made: RunConfig, on_change: Callable[[Search], None] = lambda _: None
+    pool: RunPool, folder: Path, made: RunConfig, on_change: Callable[[Search], None] = lambda _: None
 ) -> str:
     with Store(folder, create=True) as store:
         try:
@@ -249,7 +249,7 @@ def test_operators_of_one_name_are_judged_by_their_own_definitions_in_one_proces
     for name in ("shared", "0", "1"):
         (tmp_path / name).mkdir()
 
-    async def verdict(run: Pool, anchor: Kernel, kernel: Kernel) -> Status:
+    async def verdict(run: RunPool, anchor: Kernel, kernel: Kernel) -> Status:
         built = await run.run(Build(TASK, kernel))
         assert isinstance(built, Built), built
         return (await run.run(Screen(TASK, kernel, Anchor(anchor, 0.0, 0.0), race=False))).status

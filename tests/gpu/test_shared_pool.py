@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from evo.workers.dispatch import RunPool
 from evo.workers.jobs import Build, Screen
 from evo.workers.local import LocalPool
-from evo.workers.pool import Pool
 from evo.workers.worker import RunContext, WorkerSpec, gpu_specs
 from fitness.evaluation import Status
 from fitness.judging.base import Anchor, Built
@@ -28,7 +28,7 @@ def test_operators_of_one_name_are_judged_by_their_own_definitions_on_one_gpu(tm
     for name in ("shared", "0", "1"):
         (tmp_path / name).mkdir()
 
-    async def verdict(run: Pool, anchor: Kernel, kernel: Kernel) -> Status:
+    async def verdict(run: RunPool, anchor: Kernel, kernel: Kernel) -> Status:
         built = await run.run(Build(TASK, kernel))
         assert isinstance(built, Built), built
         return (await run.run(Screen(TASK, kernel, Anchor(anchor, 0.0, 0.0), race=False))).status

@@ -160,7 +160,7 @@ def test_what_cannot_be_merged_is_one_clear_line_and_leaves_nothing(
     assert "does not exist" in refusal("merge", out, "nothing", "--runs", tmp_path)
     assert "ends in .duckdb" in refusal("merge", tmp_path / "all", machines[0])
     assert "cannot be written" in refusal("merge", tmp_path / "no" / "all.duckdb", machines[0])
-    assert "several runs; put them into one file" in refusal("export", merged, tmp_path / "x.duckdb")
+    assert "several runs: put them into one file" in refusal("export", merged, tmp_path / "x.duckdb")
     assert not out.exists() and sorted(path.name for path in tmp_path.iterdir()) == ["empty", "text.duckdb"]
     before = merged.read_bytes()
     assert "exists already" in refusal("merge", merged, machines[0])

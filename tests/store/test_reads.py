@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from evo.store import opened
-from evo.store.reads import FOLDER, USING, filled, own_queries, own_query
+from evo.store.reads import FOLDER, SECTION, USING, filled, own_query
 from tests.store.story import stored
 
 ROOT = Path(__file__).parents[2]
@@ -22,13 +22,15 @@ def test_every_query_is_asked_somewhere_and_fits_the_schema(tmp_path: Path) -> N
         for names in USING.findall(file.read_text(encoding="utf-8"))
         for part in re.findall(r"\w+", names)
     }
-    unused = [name for name in own_queries() if name not in parts and f'"{name}"' not in product]
+    texts = {file.stem: file.read_text(encoding="utf-8") for file in FOLDER.glob("*.sql")}
+    queries = [f"{file}.{name}" for file, text in texts.items() for name, _ in SECTION.findall(text)]
+    unused = [name for name in queries if name not in parts and f'"{name}"' not in product]
     stored(tmp_path / "run")
     with opened(tmp_path / "run") as one, opened([tmp_path / "run"]) as several:
-        for name in own_queries():
+        for name in queries:
             ready = several if name.startswith("comparison.") else one
             ready(own_query(name)).execute(f"prepare asked as {own_query(name)}").execute("deallocate asked")
-    assert own_queries() and not unused
+    assert queries and not unused
 
 
 def test_a_query_that_is_printed_has_its_values_in_it() -> None:

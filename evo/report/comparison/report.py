@@ -11,6 +11,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from evo.compare.inference import (
     nothing_concluded,
 )
 from evo.compare.leaks import Hermetic
-from evo.report.amounts import amount, count, dollars, probability, seconds, several, share
+from evo.report.amounts import amount, count, counted, dollars, probability, seconds, share
 from evo.report.comparison.data import (
     ComparisonMaterial,
     asked,
@@ -59,11 +60,12 @@ from evo.report.document import (
     number,
     text,
 )
+from evo.report.output import plain
 from evo.report.render import html, markdown
 from evo.store.reads import Identifier
 from fitness.words import digits, interval, ratio, time_us
 from mutators.llm.settings import is_outside
-from operators.errors import UserError
+from operators.files import writing
 from operators.plan.defaults import with_defaults
 
 HTML, MARKDOWN = "report.html", "report.md"
@@ -72,10 +74,8 @@ HTML, MARKDOWN = "report.html", "report.md"
 def check_report(out: Path) -> None:
     """Raise UserError where no report could be written to the folder `out`, which it makes."""
     check_drawing()
-    try:
+    with _writing(out):
         out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _unwritable(out, error) from None
 
 
 def write_report(
@@ -94,18 +94,16 @@ def write(seen: ComparisonMaterial, out: Path) -> list[Path]:
     texts = {HTML: html(said), MARKDOWN: markdown(said)}
     parquet = {f"{name}.parquet": table for name, table in tables(seen).items()}
     check_report(out)
-    try:
+    with _writing(out):
         for name, text in texts.items():
             (out / name).write_text(text, encoding="utf-8")
         for name, table in parquet.items():
             pq.write_table(table, out / name)
-    except OSError as error:
-        raise _unwritable(out, error) from None
     return [out / name for name in (*texts, *parquet)]
 
 
-def _unwritable(out: Path, error: OSError) -> UserError:
-    return UserError(f"--report {out}: cannot be written: {error.strerror}; name a folder")
+def _writing(out: Path) -> AbstractContextManager[None]:
+    return writing(f"--report {out}", "; name a folder")
 
 
 def tables(seen: ComparisonMaterial) -> dict[str, pa.Table]:
@@ -148,7 +146,7 @@ def _verdicts(seen: ComparisonMaterial) -> Iterator[dict[str, Any]]:
     """The figures of every arm by itself and, but for the reference, beside the reference."""
     beside = {effect.arm: effect for effect in seen.found.effects}
     for summary in seen.found.summaries:
-        yield {name: _finite(value) for name, value in (_by_itself(summary) | _beside(beside.get(summary.arm))).items()}
+        yield plain(_by_itself(summary) | _beside(beside.get(summary.arm)))
 
 
 def _by_itself(summary: Summary) -> dict[str, Any]:
@@ -177,10 +175,10 @@ def _means(seen: ComparisonMaterial) -> Iterator[dict[str, Any]]:
     for curve in seen.curves:
         columns = (each.tolist() for each in (curve.used, curve.log_speedup, curve.low, curve.high))
         for used, best, low, high in zip(*columns, strict=True):
-            yield {
+            yield plain({
                 "arm": curve.arm, "budget": curve.budget, "cells": curve.cells, "used": used, "log_speedup": best,
-                "log_speedup_low": _finite(low), "log_speedup_high": _finite(high),
-            }  # fmt: skip
+                "log_speedup_low": low, "log_speedup_high": high,
+            })  # fmt: skip
 
 
 def _winners(seen: ComparisonMaterial) -> Iterator[dict[str, Any]]:
@@ -189,11 +187,6 @@ def _winners(seen: ComparisonMaterial) -> Iterator[dict[str, Any]]:
         kernel = sources.get(row["kernel_id"], {})
         values = json.loads(kernel.get("values_json") or "{}")
         yield row | {"source": kernel.get("source"), "values_json": json.dumps(values)}
-
-
-def _finite(value: Any) -> Any:
-    """The value, or None for a bound or a difference that does not exist."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 # --- the document -----------------------------------------------------------------------------------------------------
@@ -226,9 +219,9 @@ def told(seen: ComparisonMaterial) -> str:
     """One sentence about the whole."""
     made, (kind, amount) = seen.made, seen.made.limit
     tasks = len({cell.result.task for cell in seen.cells})
-    arms = several(len(made.arms), "arm")
+    arms = counted(len(made.arms), "arm")
     return (
-        f"{arms} at {several(tasks, 'task')} with {several(len(made.seeds), 'seed')} each, every cell with "
+        f"{arms} at {counted(tasks, 'task')} with {counted(len(made.seeds), 'seed')} each, every cell with "
         f"{amount:,.10g} {USED[kind]}. Primary endpoint: the log speedup over naive of each cell's winner, judged "
         f"anew, beside the same cell of {made.reference_arm}; a failure counts as naive. Registered difference: "
         f"{100 * made.difference:.3g} %. Registration: {seen.begun.digest[:12]}."
@@ -285,7 +278,7 @@ def _unfinished(seen: ComparisonMaterial) -> Iterator[str]:
     if under_way:
         yield (
             f"Unfinished: {under_way} of {len(seen.cells)} cells are not over ({counts[CellState.NEW]} not begun), and "
-            f"winners are judged when all are. Figures of arms below are of the {several(seen.found.judged, 'cell')} "
+            f"winners are judged when all are. Figures of arms below are of the {counted(seen.found.judged, 'cell')} "
             "of tasks whose cells are all judged."
         )
     elif seen.found.judged < seen.found.cells:
@@ -324,7 +317,7 @@ def verdict(effect: Effect) -> str:
 def seen_from(effect: Effect) -> str:
     """The size from which a difference would have been seen."""
     if math.isinf(effect.detectable):
-        few = f"operators of {several(effect.families, 'family', 'families')}"
+        few = f"operators of {counted(effect.families, 'family', 'families')}"
         return f"with {few} no difference, however large, would have been told from chance"
     return f"a difference of {100 * math.expm1(effect.detectable):.0f} % would have been seen at 80 % power"
 
@@ -620,7 +613,7 @@ def _checks(seen: ComparisonMaterial) -> Section:
         Table("Check hermetic", columns, [row], program=hermetic_program(seen)),
     ]
     if found.leaks:
-        blocks.append(Table("Leaks", leaked, [leak.as_row() for leak in found.leaks]))
+        blocks.append(Table("Leaks", leaked, [vars(leak) for leak in found.leaks]))
     record = "Check record: FAILED." if seen.faults else "Check record: passed."
     seals = f"{record} Registration {seen.begun.digest}, last line of the record {seen.record or '(none)'}."
     blocks.append(Words(seals, [*seen.faults]))

@@ -33,7 +33,7 @@ from evo.report.document import (
 )
 from evo.report.health import health, runs_in, used
 from evo.report.render import html
-from evo.report.run import certain, kernel, makers, outcome, speedups
+from evo.report.run import CERTAIN, MAKERS, OUTCOME, SPEEDUPS, kernel
 from evo.report.run_kernels import Room, about, title
 from evo.report.status import TaskSummary, summary
 from fitness.words import in_words, ratio, time_us
@@ -110,8 +110,8 @@ def _kernel(run: Run, runs: Path, asked: PageAddress) -> Document:
     calls = [row for row in run.rows("report.calls", ids=[found.id]) if row["task"] == found.task]
     path = [vars(step) for step in run.lineage(found.id, found.task, principal=True)] if found.origin else []
     children = run.rows("ui.children", task=found.task, kernel=found.id, most=CHILDREN)
-    steps = [number("generation", "generation", count), kernel(), *speedups(), *makers()]
-    own = [kernel(), certain(), *speedups(), outcome(), *makers()]
+    steps = [number("generation", "generation", count), kernel(), *SPEEDUPS, *MAKERS]
+    own = [kernel(), CERTAIN, *SPEEDUPS, OUTCOME, *MAKERS]
     sections = [
         Section("The kernel", [*about(str(run.folder), found, calls, Room(), is_open=True)], "about"),
         Section("How it came to be", [_table("From the first ancestor on", steps, path, "It is a draft.")], "way"),
@@ -142,7 +142,7 @@ def _kernels(run: Run, runs: Path, asked: PageAddress) -> Document:
     fields: list[tuple[str, str, Sequence[str] | None]] = [("text", wanted["text"], None)]
     fields += [(name, wanted[name], ["", *choices.get(name, ())]) for name in ("task", "mutator", "model", "status")]
     columns = [
-        text("task", "task"), certain(), kernel(), *speedups(), *makers(), outcome(),
+        text("task", "task"), CERTAIN, kernel(), *SPEEDUPS, *MAKERS, OUTCOME,
         number("generation", "generation", count), kernel("parent", "parent_id"), text("made", "created_at"),
     ]  # fmt: skip
     total = rows[0]["found"] if rows else 0

@@ -21,11 +21,10 @@ from dataclasses import dataclass
 from functools import cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 from socketserver import TCPServer
-from typing import Any, Protocol
+from typing import Any
 
 from evo.api import Run
 from evo.folders import DATABASE
@@ -35,7 +34,7 @@ from evo.report.render import html, policy
 from evo.report.run import report_page
 from evo.report.ui.pages import SITE, Missing, PageAddress, page
 from evo.store import has_writer
-from evo.workers.local import fresh_environment, fresh_python
+from evo.workers.local import fresh_python
 from operators.errors import UserError
 
 ENTRY = f"__file__ = {__file__!r}; from evo.report.ui.server import main; main()"
@@ -90,16 +89,8 @@ class Maker:
             self._process.wait()
 
     def _start(self) -> Connection:
-        own, theirs = Pipe()
-        with theirs:
-            self._process = subprocess.Popen(
-                fresh_python(ENTRY, str(theirs.fileno()), str(self._folder), str(self._runs)),
-                pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, stdout=2,
-                start_new_session=True,  # Ctrl-C is for us alone
-                env=fresh_environment(os.environ),
-            )  # fmt: skip
-        self._connection = own
-        return own
+        self._process, self._connection = fresh_python(ENTRY, str(self._folder), str(self._runs), own_session=True)
+        return self._connection
 
 
 def main() -> None:
@@ -133,14 +124,6 @@ SNAPSHOT_S = 10.0
 """Age of a snapshot that readers may share: rows written this shortly before a page was begun may not be in it."""
 HEALTH_S = 30.0
 """Seconds after which the health of a run in which nothing happens is asked anew."""
-
-
-class Reads(Protocol):
-    """Who reads the run; see `evo.report.ui.server.Maker`."""
-
-    def ask(self, wish: str) -> Made:
-        """The material of the run as of now."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -203,7 +186,7 @@ class Watched:
     """A run, its newest page and its health. Any thread may ask; nothing is read while none does."""
 
     def __init__(
-        self, folder: Path, reads: Reads, pages: Reads | None = None, *, clock: Callable[[], float] = time.time
+        self, folder: Path, reads: Maker, pages: Maker | None = None, *, clock: Callable[[], float] = time.time
     ) -> None:
         """`pages` makes those that are asked for one by one; `clock` tells seconds since 1970."""
         self.folder = folder

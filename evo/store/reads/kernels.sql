@@ -22,6 +22,10 @@ from verdicts where kernel_id in $kernels
 -- [profiles]
 from profiles where kernel_id in $kernels and failure is null order by rowid
 
+-- [profile]
+-- Those of a kernel in one task, the failed ones too.
+from profiles where task = $task and kernel_id = $kernel order by rowid
+
 -- [metrics]
 from metrics where kernel_id in $kernels order by rowid
 

@@ -6,8 +6,18 @@ where request_id = $request and t.status = 'unavailable' and t.kernel_id is not 
 -- [proposal]
 from proposals left join kernels using (kernel_id) where request_id = $request
 
--- [profiles]
-from profiles where task = $task and kernel_id = $kernel order by rowid
+-- [verdicts]
+-- The evaluations of requests, least severe first.
+from evaluations where request_id is not null order by list_position(['screen', 'full', 'confirmed'], level), rowid
+
+-- [timings]
+from timings order by rowid
+
+-- [library_timings]
+from library_timings order by rowid
+
+-- [errors]
+from errors order by rowid
 
 -- [last_confirmations]
 -- They belong to no tell.

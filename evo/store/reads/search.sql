@@ -33,15 +33,6 @@ select kernel_id from kernels
 -- [sessions]
 select took_s from sessions
 
--- [evaluation]
-select * from evaluations where evaluation_id = $evaluation order by rowid
-
--- [timings]
-select * from timings where evaluation_id = $evaluation order by rowid
-
--- [errors]
-select * from errors where evaluation_id = $evaluation order by rowid
-
 -- [pairs]
 -- A task's paired ratios in the order of their measurement: of kernels that others were paired with, and of the fastest.
 with paired as (
