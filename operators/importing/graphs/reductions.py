@@ -391,13 +391,18 @@ def added_product(writer: Writer, node: Node, added: Array, a: Array, b: Array, 
 def linear(writer: Writer, node: Node, x: Array, weight: Array, bias: Any) -> Array:
     """A product with a matrix whose rows belong to results."""
     out = writer.result(node)
+    product_with_rows(writer, node, out, x, weight, bias)
+    return out
+
+
+def product_with_rows(writer: Writer, node: Node, out: Array, x: Array, weight: Array, bias: Any) -> None:
+    """The same, written to an array."""
     with writer.kernel(node) as kernel, kernel.parallel(out.shape) as index:
         kernel.line("ACC sum = 0;")
         with kernel.loop("r", x.shape[-1]) as r:
             factors = kernel.get(x, [*index[:-1], r], "ACC"), kernel.get(weight, [index[-1], r], "ACC")
             kernel.line(f"sum += {factors[0]} * {factors[1]};")
         kernel.put(out, index, f"sum + {kernel.get(bias, index[-1:], 'ACC')}" if isinstance(bias, Array) else "sum")
-    return out
 
 
 def _each(value: Any, count: int) -> list[Any]:
