@@ -242,13 +242,15 @@ class LoopKernel:
         self.line("}")
 
     @contextmanager
-    def loop(self, name: str, size: Any, start: str = "0") -> Iterator[str]:
-        """A loop over an axis."""
+    def loop(self, name: str, size: Any, start: str = "0", adds_to: str = "") -> Iterator[str]:
+        """A loop over an axis; one that only adds to a variable may do so in any order, for several at a time."""
         if name[0] in "rk":
             self.along[name] = as_text(size)
         if size == "1" and start == "0":
             yield "0"
             return
+        if adds_to and self.target == "cpu":
+            self.line(f"#pragma omp simd reduction(+:{adds_to})")
         with self.braces(f"for (long long {name} = {start}; {name} < {self.size(size)}; {name}++)"):
             yield name
 

@@ -125,7 +125,7 @@ def _step(kernel: LoopKernel, cell: Cell, way: Direction, sums: Array, kept: Arr
     for g, gate in enumerate(gates):
         bias = kernel.get(way.weights[3], [gate], "ACC") if len(way.weights) > 3 else "0"
         kernel.line(f"ACC a{g} = {bias}, b{g} = {kernel.get(sums, [*way.at(b, 't'), gate])};")
-    with kernel.loop("r", hidden) as r:
+    with kernel.loop("r", hidden, adds_to=", ".join(f"a{g}" for g in range(cell.gates))) as r:
         kernel.line(f"ACC h = {before(r)};")
         for g, gate in enumerate(gates):
             kernel.line(f"a{g} += h * {kernel.get(way.weights[1], [gate, r], 'ACC')};")

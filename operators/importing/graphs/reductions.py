@@ -364,7 +364,7 @@ def _product(
         rest = index[len(lead) :]
         i = [rest[0]] if len(a.shape) > 1 else []
         j = [rest[-1]] if len(b.shape) > 1 else []
-        with kernel.loop("r", a.shape[-1]) as r:
+        with kernel.loop("r", a.shape[-1], adds_to="sum") as r:
             left = kernel.broadcast(a, [*lead, *i, r] if len(a.shape) > 1 else [r], out.dtype)
             right = [*j, r] if turned else [r, *j]
             kernel.line(
@@ -399,7 +399,7 @@ def product_with_rows(writer: Writer, node: Node, out: Array, x: Array, weight: 
     """The same, written to an array."""
     with writer.kernel(node) as kernel, kernel.parallel(out.shape) as index:
         kernel.line("ACC sum = 0;")
-        with kernel.loop("r", x.shape[-1]) as r:
+        with kernel.loop("r", x.shape[-1], adds_to="sum") as r:
             factors = kernel.get(x, [*index[:-1], r], "ACC"), kernel.get(weight, [index[-1], r], "ACC")
             kernel.line(f"sum += {factors[0]} * {factors[1]};")
         kernel.put(out, index, f"sum + {kernel.get(bias, index[-1:], 'ACC')}" if isinstance(bias, Array) else "sum")
@@ -423,7 +423,7 @@ def convolution(
     with writer.kernel(node) as kernel, kernel.parallel(out.shape) as index:
         n, c, *o = index
         kernel.line("ACC sum = 0;")
-        with kernel.loop("r", each) as r, kernel.loops(weight.shape[2:], "k") as k, ExitStack() as inside:
+        with kernel.loops(weight.shape[2:], "k") as k, ExitStack() as inside:
             places = []
             for axis in range(rank):
                 s, p, d = (kernel.size(v[axis]) for v in (strides, pads, dilations))
@@ -438,6 +438,7 @@ def convolution(
                     kernel.line(f"long long {name} = {o[axis]} * {s} - {p} + {k[axis]} * {d};")
                     inside.enter_context(kernel.braces(f"if ({name} >= 0 && {name} < {size})"))
                     places.append(name)
+            r = inside.enter_context(kernel.loop("r", each, adds_to="sum"))
             channel = r if groups == "1" else f"({c} / {kernel.size(own)} * {kernel.size(each)} + {r})"
             if transposed:
                 filters = [channel, c if groups == "1" else f"({c} % {kernel.size(own)})", *k]
