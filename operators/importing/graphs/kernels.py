@@ -475,6 +475,17 @@ class Writer:
         self.missing.append(f"{kernel.name}() of naive.{'cu' if self.target == 'cuda' else 'cpp'}: {reason}")
         return outputs
 
+    def packed(self, array: Array) -> Array:
+        """The array; a copy where its places in memory take divisions, as those of a view of views, for what reads each
+        element many times."""
+        probe = LoopKernel("probe", self.target, self.graph)
+        text = array.read(probe, [f"i{axis}" for axis in range(len(array.shape))])
+        if array.stored or not re.search(r" [/%] ", "".join((text, *probe.lines))):
+            return array
+        name = self.buffer(array.dtype, array.shape)
+        self._copied(array, name)
+        return stored(name, array.shape, array.dtype)
+
     def _copied(self, array: Array, name: str) -> None:
         copy = Node(name=name, op="aten.clone.default", args=[], outputs=[])
         with self.kernel(copy) as kernel, kernel.parallel(array.shape) as index:

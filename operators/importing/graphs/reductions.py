@@ -357,7 +357,7 @@ def _product(
     turned: bool = False,
 ) -> Array:
     """out[..., i, j] = beta added + alpha sum_r a[..., i, r] b[..., r, j]; vectors lack i or j."""
-    out = writer.result(node)
+    out, a, b = writer.result(node), writer.packed(a), writer.packed(b)
     with writer.kernel(node) as kernel, kernel.parallel(out.shape) as index:
         kernel.line(f"{kind(out.dtype)} sum = 0;")
         lead = index[: max(len(a.shape), len(b.shape)) - 2]
@@ -397,6 +397,7 @@ def linear(writer: Writer, node: Node, x: Array, weight: Array, bias: Any) -> Ar
 
 def product_with_rows(writer: Writer, node: Node, out: Array, x: Array, weight: Array, bias: Any) -> None:
     """The same, written to an array."""
+    x, weight = writer.packed(x), writer.packed(weight)
     with writer.kernel(node) as kernel, kernel.parallel(out.shape) as index:
         kernel.line("ACC sum = 0;")
         with kernel.loop("r", x.shape[-1], adds_to="sum") as r:
@@ -416,7 +417,7 @@ def convolution(
     transposed: bool, output_padding: Any, groups: Any,
 ) -> Array:  # fmt: skip
     """Convolutions and transposed ones, over any number of axes."""
-    out, rank = writer.result(node), len(x.shape) - 2
+    out, rank, x = writer.result(node), len(x.shape) - 2, writer.packed(x)
     strides, pads, dilations = (_each(value, rank) for value in (stride, padding, dilation))
     groups = as_text(groups)
     each, own = shared(x.shape[1], groups), shared(out.shape[1], groups)
