@@ -74,12 +74,12 @@ class _Step:
         return y.addcmul(error, next(self.waiting))
 
     def sigmoid(self, x: Tensor) -> Tensor:
-        """Of numbers that are moved."""
+        """The sigmoid of each number."""
         y = torch.sigmoid(x)
         return self.moved(y, (x.abs() + (EXP_ULPS + DIVISION_ULPS)) * y)
 
     def tanh(self, x: Tensor) -> Tensor:
-        """The same."""
+        """The hyperbolic tangent of each number."""
         y = torch.tanh(x)
         return self.moved(y, torch.full_like(y, SINE_ULPS))
 

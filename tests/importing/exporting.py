@@ -82,7 +82,7 @@ def graph_of(module: torch.nn.Module, inputs: Sequence[Any], dims: Mapping[str, 
 
 
 def _kept_whole() -> Any:
-    """What torch takes apart, but for recurrences."""
+    """The table of what torch takes apart, without recurrences."""
     table = torch.export.default_decompositions()
     for name in RECURRENCES:
         table.pop(aten(name), None)

@@ -16,7 +16,7 @@ from operators.importing.graphs.reductions import product_with_rows
 
 
 @dataclass(frozen=True)
-class Cell:
+class RecurrentCell:
     """One step of a hidden unit: b0, b1, ... are its gates' sums over the inputs, a0, a1, ... those over the state."""
 
     gates: int
@@ -28,17 +28,17 @@ def _sigmoid(text: str) -> str:
     return f"1 / (1 + exp(-({text})))"
 
 
-CELLS: Mapping[str, Cell] = {
-    "lstm": Cell(4, (
+CELLS: Mapping[str, RecurrentCell] = {
+    "lstm": RecurrentCell(4, (
         f"w = w * ({_sigmoid('a1 + b1')}) + tanh(a2 + b2) * ({_sigmoid('a0 + b0')});",
         f"v = tanh(w) * ({_sigmoid('a3 + b3')});",
     )),
-    "gru": Cell(3, (
+    "gru": RecurrentCell(3, (
         f"ACC n = tanh(b2 + a2 * ({_sigmoid('a0 + b0')}));",
         f"v = n + (v - n) * ({_sigmoid('a1 + b1')});",
     )),
-    "rnn_tanh": Cell(1, ("v = tanh(a0 + b0);",)),
-    "rnn_relu": Cell(1, ("v = a0 + b0 < 0 ? 0 : a0 + b0;",)),
+    "rnn_tanh": RecurrentCell(1, ("v = tanh(a0 + b0);",)),
+    "rnn_relu": RecurrentCell(1, ("v = a0 + b0 < 0 ? 0 : a0 + b0;",)),
 }  # fmt: skip
 
 
@@ -110,7 +110,9 @@ def _written(writer: Writer, node: Node, way: Direction) -> None:
         kernel.barrier()
 
 
-def _step(kernel: LoopKernel, cell: Cell, way: Direction, sums: Array, kept: Array, place: Sequence[str]) -> None:
+def _step(
+    kernel: LoopKernel, cell: RecurrentCell, way: Direction, sums: Array, kept: Array, place: Sequence[str]
+) -> None:
     """One step of a hidden unit."""
     b, s, j = place
     hidden, number, last = kept.shape[1], kernel.passed(way.number), f"{s} == {kernel.size(way.steps)} - 1"
