@@ -23,7 +23,7 @@ from torch.utils import _pytree as pytree
 from operators.definition.forms import tensors_bytes
 from operators.expression import MAX_CHARACTERS
 from operators.importing.draws import observed, shrunk, varied
-from operators.importing.graphs.graph import Graph, checked, evaluate
+from operators.importing.graphs.graph import RECURRENCES, Graph, checked, evaluate
 from operators.importing.problems import Problem, problem_of
 from operators.importing.running import running
 from operators.importing.symbols import at
@@ -49,6 +49,9 @@ MOST_HEAVY = 400e6
 """The same of one that cannot be tried with fewer."""
 MOST_WORK = 100_000_000
 """Operations at a hidden shape: plain loops take tenths of a second for them."""
+STEP_WORK = 50_000
+"""Operations that a step of time counts as, for each of its matrices: samples of its errors take a tenth of a
+millisecond."""
 Change = Callable[[torch.Tensor], torch.Tensor]
 MOST_DEGENERATE = 4
 """The smallest hidden shapes at which zeros and large numbers are tried: there they make up whole rows."""
@@ -328,7 +331,9 @@ class Trials:
 
     def bound(self, dims: Mapping[str, int]) -> str:
         """`running` where error analysis bounds errors well, `sampled` where it is too wide, and `measured` where it
-        does not know an operator."""
+        does not know an operator. The analysis of a recurrence is as wide as it has steps."""
+        if any(node.op in RECURRENCES for node in self.graph.nodes):
+            return "sampled"
         try:
             with foreign(REAL_S), torch.no_grad():
                 leaves, tensors, _ = real(self.problem, self.sizes(dims), 2, self.scale)
@@ -392,9 +397,12 @@ class Trials:
         return {name for name in one_by_one if not finite([name])} or set(floating)
 
     def work(self, dims: Mapping[str, int]) -> float:
-        """Operations of a plain algorithm."""
+        """Operations of a plain algorithm, and what steps of time count as."""
         values, known = self.values(dims), dict[Any, Any]()
-        return float(sum(int(at(count, values, known)) for count in self.made.flops))
+        operations, steps = (
+            sum(int(at(n, values, known)) for n in each) for each in (self.made.flops, self.made.steps)
+        )
+        return float(operations + STEP_WORK * steps)
 
 
 def close(mine: torch.Tensor, theirs: torch.Tensor) -> bool:

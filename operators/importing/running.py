@@ -32,6 +32,7 @@ from operators.dtypes import ACCUMULATOR, DTYPES, DType
 from operators.errors import OperatorError
 from operators.importing.graphs.graph import TORCH_DTYPES
 from operators.importing.graphs.pointwise import COMPARISONS
+from operators.importing.steps import Stepwise
 from operators.shared.errors import DIVISION_ULPS, EXP_ULPS, LOG_ULPS, NORMAL_MIN, ROOT_ULPS, SINE_ULPS
 
 FEW_TERMS = 16
@@ -121,7 +122,7 @@ def sampled(reference: Callable[..., Any], dtype: DType | str = "fp32") -> Calla
             right = results()
             largest = {name: torch.zeros_like(y) for name, y in right.items()}
             for number in range(SAMPLES):
-                with MovedResults(dtype, number) as moved:
+                with MovedResults(dtype, number) as moved, Stepwise(moved):
                     found = results()
                 for name, y in right.items():
                     off = _bounded(SAMPLED_FACTOR * (found[name] - y).abs() / moved.granted / moved.unit)
@@ -193,6 +194,17 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
             shadow.zero_()
         else:
             shadow.copy_(_bounded(error))
+
+    def keep_floating(self, y: Tensor, error: Tensor | None, exact: bool = False) -> None:
+        """The same for a result that is stored, and rounded unless it is exact: what leaves the range is any number."""
+        size = y.double().abs()
+        over = y.isfinite() & (size > self.most)
+        if error is None and over.any():
+            error = torch.zeros_like(size)
+        if error is not None:
+            if not exact:
+                error = error + self.stored * size + torch.where(size < self.least, size / (2 * self.roundoff), 0.0)
+            self.keep(y, torch.where(over, LARGEST, error))
 
     def magnitude(self, y: Tensor) -> Tensor:
         """S of a result."""
@@ -287,14 +299,10 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for y, error in zip(outs, found if isinstance(found, tuple | list) else [found], strict=False):
             if not isinstance(y, Tensor):
                 continue
-            over = y.isfinite() & (y.abs() > self.most) if y.is_floating_point() else None
-            if error is None and over is not None and over.any():
-                error = torch.zeros(y.shape, dtype=torch.float64, device=y.device)
-            if error is not None:
-                if y.is_floating_point() and not exact:
-                    size = y.double().abs()
-                    error = error + self.stored * size + torch.where(size < self.least, size / (2 * self.roundoff), 0.0)
-                self.keep(y, error if over is None else torch.where(over, LARGEST, error))
+            if y.is_floating_point():
+                self.keep_floating(y, error, exact)
+            elif error is not None:
+                self.keep(y, error)
 
     def _moved(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor | None:
         every = [each for arg in args for each in (arg if isinstance(arg, tuple | list) else [arg])]
@@ -386,14 +394,17 @@ class MovedResults(RunningErrors):  # type: ignore[no-untyped-call]
         """None: errors are in the numbers themselves."""
         return None
 
+    def signs(self, shape: Sequence[int], device: torch.device) -> Tensor:
+        """Ones, up or down by chance."""
+        if device not in self.random:
+            self.random[device] = torch.Generator(device).manual_seed(self.sample)
+        return torch.empty(shape, device=device).bernoulli_(0.5, generator=self.random[device]).mul_(2).sub_(1)
+
     def keep(self, x: Tensor, error: Tensor | None) -> None:
         """Make these errors."""
         if error is None or not x.is_floating_point():
             return
-        if x.device not in self.random:
-            self.random[x.device] = torch.Generator(x.device).manual_seed(self.sample)
-        signs = torch.empty(() if self.is_alike else x.shape, device=x.device)
-        signs.bernoulli_(0.5, generator=self.random[x.device]).mul_(2).sub_(1)
+        signs = self.signs(() if self.is_alike else x.shape, x.device)
         # No number stands for any number: a norm would make a small one of one that is too large.
         x.add_(torch.where(_bounded(error) < LARGEST, error * self.granted * signs, math.nan))
 

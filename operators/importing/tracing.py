@@ -36,6 +36,7 @@ from operators.definition.spec import CPP_KEYWORDS, RESERVED
 from operators.dtypes import DTYPES
 from operators.expression import parse
 from operators.importing.draws import Draws
+from operators.importing.graphs.graph import DROPOUT, RECURRENCES, aten
 from operators.importing.problems import Problem
 from operators.importing.symbols import Unwritable, argument, integer_text, plain, value_of
 
@@ -56,6 +57,11 @@ TRACE_S = 100
 MOST_CALLS = 5000
 """Functions of torch that a computation may call: a loop of Python over elements calls some for each."""
 REAL_S = 20
+NAMESPACE = "evo_import"
+"""The place of torch's where operators that tracing leaves whole are named as ATen names them."""
+WHOLE: dict[Any, Any] = {}
+"""Operators by the functions that they stand for."""
+LAWS = {torch.Tensor.uniform_, torch.Tensor.normal_, nn.init.uniform_, nn.init.normal_, nn.init.trunc_normal_}
 BY_VALUES = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)
 
 
@@ -142,6 +148,8 @@ def prepare_torch() -> None:
 
     math.sqrt = either_root
     nn.functional.linear = linear_of_rows
+    nn.modules.rnn.isinstance = lambda x, kind: isinstance(x, (int, torch.SymInt) if kind is int else kind)  # type: ignore[attr-defined]
+    WHOLE.update(whole_recurrences())
     register_op_impl(torch.ops.aten.constant_pad_nd.default)(padded)
     FakeTensor.__deepcopy__ = copied  # type: ignore[method-assign]
     torch.SymInt.__deepcopy__ = lambda self, _: self  # type: ignore[attr-defined]
@@ -156,6 +164,27 @@ def linear_of_rows(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor
         return linear(input, weight, bias)
     rows = linear(input.reshape(math.prod(input.shape[:-1]), input.shape[-1]), weight, bias)
     return rows.reshape(*input.shape[:-1], weight.shape[0])
+
+
+def whole_recurrences() -> dict[Any, Any]:
+    """Operators in the place of torch's recurrences, which tracing would take apart into operators of each step."""
+    made = {}
+    for own in map(aten, RECURRENCES):
+        packet = own.overloadpacket.__name__
+        name, schema = f"{NAMESPACE}::{packet}", str(own._schema)
+        torch.library.define(name, schema[schema.index("(") :])
+        torch.library.impl(name, "CPU", own)
+        torch.library.register_fake(name, recurrence_shapes)
+        made[getattr(torch, packet)] = getattr(getattr(torch.ops, NAMESPACE), packet).default
+    return made
+
+
+def recurrence_shapes(x: torch.Tensor, states: Any, weights: Any, *rest: Any) -> tuple[torch.Tensor, ...]:
+    """The shapes of a recurrence's results: the states of all steps, and the last ones."""
+    ends = states if isinstance(states, list | tuple) else [states]
+    is_both_ways = rest[4]
+    every = x.new_empty([*x.shape[:2], ends[0].shape[2] * (2 if is_both_ways else 1)])
+    return every, *(torch.empty_like(each) for each in ends)
 
 
 def padded(mode: Any, func: Any, x: torch.Tensor, pad: Sequence[Any], value: float = 0) -> torch.Tensor:
@@ -205,6 +234,10 @@ class Seedless(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call the function without its generator."""
         kwargs = {name: each for name, each in (kwargs or {}).items() if name != "generator"}
+        if func in LAWS:  # a symbol among its numbers would become a constant
+            args, kwargs = pytree.tree_map_only(torch.SymFloat, plain, (args, kwargs))
+        if func in WHOLE and len(args) > DROPOUT and isinstance(args[3], bool):  # no packed sequences
+            func, args = WHOLE[func], (*args[: DROPOUT + 1], False, *args[DROPOUT + 2 :])
         if kwargs.get("inplace"):  # torch takes those apart by numbers that no symbol can shape
             return args[0].copy_(func(*args, **{**kwargs, "inplace": False}))
         counts = func in (torch.bincount, torch.Tensor.bincount)
@@ -442,6 +475,8 @@ class Recorded:
         self.flops: list[Any] = []
         self.terms: list[Any] = []
         """Terms of sums."""
+        self.steps: list[Any] = []
+        """Steps of time of each recurrence, by its matrices: two for each layer."""
         used = self._used_symbols()
         for symbol, knob in symbolic.used().items():
             if symbol in used:
@@ -599,7 +634,7 @@ class Recorded:
         tensors = [each for each in (value if isinstance(value, tuple | list) else [value]) if each is not None]
         made = {
             "name": self._named(node.name),
-            "op": str(node.target).replace("_.", ".") if name in VIEWED else str(node.target),
+            "op": _written(node),
             "args": [self._argument(each) for each in node.args],
             "kwargs": {k: self._argument(v) for k, v in node.kwargs.items() if k not in DROPPED and v is not None},
             "outputs": [{"shape": self._shape(each), "dtype": self._dtype(each.dtype)} for each in tensors],
@@ -641,6 +676,11 @@ class Recorded:
             weight = shape(args[1])
             self.terms.append(product(weight[1:]))
             return 2 * (product(shape(args[0])) if node.args[6] else count) * product(weight[1:])
+        if name in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
+            matrices = [shape(each) for each in node.args[2] if each.meta["val"].dim() == 2]  # type: ignore[union-attr]
+            self.terms += [columns for _, columns in matrices]
+            self.steps.append(shape(args[0])[1 if node.args[8] else 0] * len(matrices))
+            return 2 * product(shape(args[0])[:2]) * sympy.Add(*map(product, matrices))
         if "pool" in name and isinstance(node.args[1], list | tuple) and all(isinstance(k, int) for k in node.args[1]):
             return count * product(node.args[1])
         if name in ("view", "permute", "expand", "unsqueeze", "squeeze", "select", "slice"):
@@ -807,6 +847,14 @@ def _operator(node: fx.Node) -> str:
     """`add`, of aten.add.Tensor."""
     target = node.target
     return str(target.overloadpacket.__name__) if isinstance(target, torch._ops.OpOverload) else ""
+
+
+def _written(node: fx.Node) -> str:
+    """`aten.add.Tensor`."""
+    name, text = _operator(node), str(node.target)
+    if text.startswith(NAMESPACE):
+        return f"aten.{name}.input"
+    return text.replace("_.", ".") if name in VIEWED else text
 
 
 def _references(value: Any) -> list[str]:

@@ -13,7 +13,7 @@ import torch
 
 from operators.catalog import load
 from operators.definition.spec import Operator
-from operators.importing.graphs.graph import TORCH_DTYPES, Graph, checked, write_graph
+from operators.importing.graphs.graph import RECURRENCES, TORCH_DTYPES, Graph, aten, checked, write_graph
 from operators.importing.graphs.kernels import generate
 from operators.plan.reading import parse_plan
 from operators.prelude import translation_unit
@@ -42,7 +42,7 @@ def graph_of(module: torch.nn.Module, inputs: Sequence[Any], dims: Mapping[str, 
             module.eval() if not getattr(module, "training_mode", False) else module.train(),
             tuple(inputs),
             dynamic_shapes=(tuple(moving),) if _variadic(module) else tuple(moving),
-        ).run_decompositions()
+        ).run_decompositions(_kept_whole())
     symbols: dict[str, str] = {}
     made: list[dict[str, Any]] = []
     given: list[dict[str, Any]] = []
@@ -79,6 +79,14 @@ def graph_of(module: torch.nn.Module, inputs: Sequence[Any], dims: Mapping[str, 
             results = [out for out in node.args[0] if out.name not in mutated]
             outputs = [{"name": "y" if len(results) == 1 else f"y{n}", **_ref(out)} for n, out in enumerate(results)]
     return checked({"dims": list(dims), "inputs": given, "constants": constants, "nodes": made, "outputs": outputs})
+
+
+def _kept_whole() -> Any:
+    """The table of what torch takes apart, without recurrences."""
+    table = torch.export.default_decompositions()
+    for name in RECURRENCES:
+        table.pop(aten(name), None)
+    return table
 
 
 def _variadic(module: torch.nn.Module) -> bool:

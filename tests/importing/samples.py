@@ -262,6 +262,21 @@ SAMPLES: dict[str, Callable[[], Any]] = {
     "diag": lambda: (M(lambda a, b: torch.diag(a) @ b), [R(7), R(7, 9)], {}),
     "lstm": lambda: (M(lambda m, x: m(x)[0], nn.LSTM(5, 4)), [R(6, 2, 5)], {}),
     "gru": lambda: (M(lambda m, x: m(x)[0], nn.GRU(5, 4, 2, bidirectional=True)), [R(4, 2, 5)], {}),
+    "lstm_both": lambda: (
+        M(
+            lambda m, x, h, c: (lambda y, ends: (y, *ends))(*m(x, (h, c))),
+            nn.LSTM(5, 6, 2, batch_first=True, bidirectional=True),
+        ),
+        [R(3, 7, 5), R(4, 3, 6), R(4, 3, 6)],
+        {"batch": 3},
+    ),
+    "lstm_last": lambda: (M(lambda m, x: m(x)[1][1], nn.LSTM(5, 6, 2, bias=False)), [R(7, 3, 5)], {"batch": 3}),
+    "gru_states": lambda: (M(lambda m, x, h: m(x, h), nn.GRU(5, 6, 2)), [R(7, 3, 5), R(2, 3, 6)], {"batch": 3}),
+    "rnn": lambda: (
+        M(lambda m, n, x: n(m(x)[0])[1], nn.RNN(5, 6), nn.RNN(6, 4, nonlinearity="relu")),
+        [R(7, 3, 5)],
+        {},
+    ),
     "roll": lambda: (M(lambda x: torch.roll(x, (2, 1), (0, 1))), [R(7, 5)], {}),
     "repeat": lambda: (M(lambda x: x.repeat(2, 3) * 2), [R(7, 5)], {}),
     "inplace": lambda: (M(lambda x, y: x.index_put((torch.arange(3),), y[:3] * 2)), [R(7, 5), R(7, 5)], {}),

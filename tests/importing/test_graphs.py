@@ -28,7 +28,7 @@ from tests.choosing import some_slow
 from tests.importing.exporting import called, graph_of, write_folder
 from tests.importing.samples import SAMPLES, M, Sample, random_module, sample
 
-FAST = ("gelu_mm", "conv2", "depthwise", "groups_of_two_transposed", "groupnorm", "sort", "views", "index")
+FAST = ("gelu_mm", "conv2", "depthwise", "groups_of_two_transposed", "groupnorm", "sort", "views", "index", "gru")
 RAW: dict[str, Any] = {
     "dims": ["rows", "cols"],
     "scalars": [{"name": "eps", "dtype": "ACC"}],
@@ -130,6 +130,16 @@ def test_operators_that_are_no_pure_functions_of_aten_are_refused(op: str) -> No
     graph = checked({**RAW, "nodes": [node], "outputs": [{"name": "y", "ref": "n"}]})
     with pytest.raises(OperatorError):
         evaluate(graph, {"x": torch.ones(1, 1), "eps": 0.0}, {"rows": 1, "cols": 1})
+
+
+def test_a_recurrence_that_drops_numbers_at_random_is_refused() -> None:
+    node = {
+        "name": "n", "op": "aten.gru.input",
+        "args": [{"ref": "x"}, {"ref": "x"}, [], False, 1, 0.5, True, False, False],
+        "outputs": [{"shape": ["rows", 1], "dtype": "T"}],
+    }  # fmt: skip
+    with pytest.raises(OperatorError, match="dropout"):
+        checked({**RAW, "nodes": [node], "outputs": [{"name": "y", "ref": "n"}]})
 
 
 def test_an_operator_without_loops_is_named_with_the_function_that_is_left_to_write() -> None:
@@ -244,7 +254,8 @@ def test_a_generated_kernel_is_judged_right_and_its_mutants_are_refused(name: st
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
-    "name", some_slow(("gelu_mm", "layernorm", "convt2", "depthwise", "index2", "sort"), ("layernorm",))
+    "name",
+    some_slow(("gelu_mm", "layernorm", "convt2", "depthwise", "index2", "sort", "lstm_both", "gru"), ("layernorm",)),
 )
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 def test_a_generated_cuda_kernel_is_right_emulated(name: str, dtype: str, tmp_path: Path) -> None:

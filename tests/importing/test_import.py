@@ -52,6 +52,54 @@ def get_init_inputs():
 """
 
 
+RECURRENT = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self, width, hidden, layers):
+        super().__init__()
+        self.gru = nn.GRU(width, hidden, layers, batch_first=True)
+
+    def forward(self, x, start):
+        return self.gru(x, start)[0][:, -1]
+
+
+batch, steps, width, hidden, layers = 4, 300, 12, 20, 2
+
+
+def get_inputs():
+    return [torch.rand(batch, steps, width), torch.rand(layers, batch, hidden)]
+
+
+def get_init_inputs():
+    return [width, hidden, layers]
+"""
+
+
+@pytest.mark.slow
+def test_the_steps_of_a_recurrence_are_a_dim(tmp_path: Path) -> None:
+    (tmp_path / "recurrent.py").write_text(RECURRENT)
+    folder, _ = import_problem(str(tmp_path / "recurrent.py"), out=tmp_path / "recurrent")
+    operator = load(str(folder))
+    assert operator.dims == ("batch", "steps", "width", "hidden")
+    assert len({shape.dims["steps"] for shape in operator.hidden}) > 5
+    assert operator.tolerance.terms.text == "max(hidden, width)"
+    weight = next(tensor for tensor in operator.inputs if tensor.name == "gru_weight_ih_l0")
+    assert weight.distribution and weight.distribution.b == pytest.approx(20**-0.5, rel=1e-4)
+    kernel = Kernel(operator.name, "cpu", operator.naive("cpu"))
+    host = place(operator, Task(operator.name, "fp32", "cpu"), workload_set="cpu", folder=tmp_path)
+    test = MutationTest(host, kernel, operator.hidden[:4], seed=0)
+    try:
+        assert test.naive().rejection is None
+        wrong = replace(kernel, source=kernel.source.replace("(v - n) *", "(v - n) * ACC(1.001) *"))
+        assert wrong.source != kernel.source
+        assert test.tried(wrong).rejection is not None
+    finally:
+        test.close()
+
+
 @pytest.mark.slow
 def test_a_fused_module_becomes_an_operator_over_its_own_sizes(tmp_path: Path) -> None:
     folder, lines = import_problem(str(BASE), out=tmp_path / "fused", name="fused")

@@ -11,6 +11,8 @@ import pytest
 import torch
 
 from operators.errors import OperatorError
+from operators.importing.graphs.graph import aten
+from operators.importing.graphs.recurrences import CELLS
 from operators.importing.running import RunningErrors, running, sampled
 from tests.choosing import some_slow
 from tests.importing.samples import SAMPLES, sample
@@ -285,6 +287,38 @@ def test_samples_allow_any_number_where_a_step_on_the_way_leaves_the_range_of_fp
     deep = network(3).double()
     x = torch.rand(2, 8, 3, 3, dtype=torch.float64) * 1e25
     assert bool((sampled(lambda x: deep(deep(x) * x))(x) > 1e100).all())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["lstm", "gru", "rnn_tanh", "rnn_relu"])
+def test_samples_bound_what_a_recurrence_of_many_steps_errs(name: str) -> None:
+    """Those of torch's own operators, of which a layer of so many steps has thousands, say the same."""
+    torch.manual_seed(0)
+    steps, batch, width, hidden = 40, 3, 5, 8
+    gates = CELLS[name].gates
+    sizes = [[gates * hidden, width], [gates * hidden, hidden], [gates * hidden], [gates * hidden]]
+    weights = [torch.rand(size, dtype=torch.float64) * 0.5 - 0.25 for size in sizes]
+    x, start = torch.rand(steps, batch, width).double(), torch.rand(1, batch, hidden).double()
+    operator = aten(f"aten.{name}.input")
+
+    def results(function: Any) -> Any:
+        def found(x: torch.Tensor, start: torch.Tensor, *weights: torch.Tensor) -> dict[str, torch.Tensor]:
+            states = [start, start] if name == "lstm" else start
+            made = function(x, states, list(weights), True, 1, 0.0, False, False, False)
+            return dict(zip("yhc", made, strict=False))
+
+        return found
+
+    whole, taken_apart = results(operator), results(operator.decompose)
+    for dtype in ("fp32", "bf16"):
+        ours, torchs = sampled(whole, dtype)(x, start, *weights), sampled(taken_apart, dtype)(x, start, *weights)
+        assert all(1 / 2 < float(size.mean() / torchs[key].mean()) < 2 for key, size in ours.items())
+    low = whole(x.float(), start.float(), *(weight.float() for weight in weights))
+    rounded = whole(*(value.float().double() for value in (x, start, *weights)))
+    bound = sampled(whole, "fp32")(x, start, *weights)
+    for key, y in rounded.items():
+        allowed = 2 * ACCUMULATED * math.sqrt(hidden) * bound[key] + ACCUMULATED * y.abs()
+        assert bool(((low[key] - y).abs() <= allowed).all())
 
 
 def test_samples_know_what_analysis_knows() -> None:

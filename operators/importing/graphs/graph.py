@@ -49,6 +49,10 @@ CALC: Mapping[str, Callable[..., float]] = {
     "exp": math.exp, "float": float, "min": min, "max": max,
 }  # fmt: skip
 """Functions of numbers that an argument may be made of."""
+RECURRENCES = frozenset(f"aten.{name}.input" for name in ("lstm", "gru", "rnn_tanh", "rnn_relu"))
+"""Operators that draw numbers at random for nothing but their dropout, which is to be 0."""
+DROPOUT = 5
+"""The place of that among their arguments."""
 MAX_NODES = 20_000
 MAX_CONSTANT = 2**16
 """Elements of all constants: larger ones are inputs."""
@@ -186,6 +190,8 @@ def _check(graph: Graph) -> None:
     for tensor in (*graph.inputs, *graph.constants):
         graph.shape(tensor)
     for node in graph.nodes:
+        if node.op in RECURRENCES and node.args[DROPOUT : DROPOUT + 1] != [0]:
+            raise ValueError(f"{node.name}: a recurrence with dropout draws numbers at random, which no graph may")
         for output in node.outputs:
             if output.dtype not in GRAPH_DTYPES:
                 raise ValueError(f"{node.name}: {unknown('dtype', output.dtype, GRAPH_DTYPES)}")
@@ -256,7 +262,8 @@ def aten(name: str) -> Any:
     found = getattr(packet, parts[2], None) if isinstance(packet, torch._ops.OpOverloadPacket) else None
     if not isinstance(found, torch._ops.OpOverload):
         raise OperatorError(f"there is no ATen operator {quote(name)}")
-    if found._schema.is_mutable or torch.Tag.nondeterministic_seeded in found.tags:
+    is_random = torch.Tag.nondeterministic_seeded in found.tags and name not in RECURRENCES
+    if found._schema.is_mutable or is_random:
         raise OperatorError(f"{name} changes its arguments or draws numbers at random, which no graph may")
     return found
 

@@ -30,7 +30,7 @@ LEAST_PASSED = 16
 LONGEST_PLACE = 60
 """Characters of a place that is written where it is used: that of a view of views grows with each of them."""
 _LOCAL = re.compile(
-    r"[abcdiknpqrvw]\d*|at\d*|from\d*|to\d*|best|count|extent\d+|largest|mean|part|place\d*|rank|root|squares|sum"
+    r"[abcdhijknpqrstvw]\d*|at\d*|from\d*|to\d*|best|count|extent\d+|largest|mean|part|place\d*|rank|root|squares|sum"
 )
 """Names that loop nests use for themselves."""
 
@@ -155,6 +155,10 @@ class LoopKernel:
             return self.numbers.setdefault(text, self.parameter(text))
         return self.numbers.setdefault(text, f"extent{len(self.numbers)}")
 
+    def passed(self, value: int) -> str:
+        """A number that is passed however small it is."""
+        return self.numbers.setdefault(str(value), f"extent{len(self.numbers)}")
+
     def number(self, value: Any) -> str:
         """A number of an operator's arguments as C++."""
         match value:
@@ -238,13 +242,15 @@ class LoopKernel:
         self.line("}")
 
     @contextmanager
-    def loop(self, name: str, size: Any, start: str = "0") -> Iterator[str]:
-        """A loop over an axis."""
+    def loop(self, name: str, size: Any, start: str = "0", adds_to: str = "") -> Iterator[str]:
+        """A loop over an axis; one that only adds to a variable may do so in any order, for several at a time."""
         if name[0] in "rk":
             self.along[name] = as_text(size)
         if size == "1" and start == "0":
             yield "0"
             return
+        if adds_to and self.target == "cpu":
+            self.line(f"#pragma omp simd reduction(+:{adds_to})")
         with self.braces(f"for (long long {name} = {start}; {name} < {self.size(size)}; {name}++)"):
             yield name
 
@@ -276,6 +282,29 @@ class LoopKernel:
             self.line(f"at /= {self.size(sizes[axis])};")
             index.insert(0, f"i{axis}")
         yield index
+
+    @contextmanager
+    def blocks(self, size: str) -> Iterator[str]:
+        """An outermost loop each turn of which is a block on cuda, whose `threads` share what is inside."""
+        if self.target == "cpu":
+            with self.loop("i0", size) as index:
+                yield index
+            return
+        self.total = product([size, str(BLOCK)])
+        self.line("long long i0 = blockIdx.x;")
+        yield "i0"
+
+    @contextmanager
+    def threads(self, name: str, size: str) -> Iterator[str]:
+        """A loop whose turns do not depend on each other, inside one of blocks."""
+        start, step = ("threadIdx.x", " += blockDim.x") if self.target == "cuda" else ("0", "++")
+        with self.braces(f"for (long long {name} = {start}; {name} < {self.size(size)}; {name}{step})"):
+            yield name
+
+    def barrier(self) -> None:
+        """Let a block's threads see what all of them have written."""
+        if self.target == "cuda":
+            self.line("__syncthreads();")
 
     # --- text ---
 
@@ -445,6 +474,17 @@ class Writer:
                 kernel.written[output.stored] = CPP_TYPES[output.dtype]
         self.missing.append(f"{kernel.name}() of naive.{'cu' if self.target == 'cuda' else 'cpp'}: {reason}")
         return outputs
+
+    def packed(self, array: Array) -> Array:
+        """The array; a copy where its places in memory take divisions, as those of a view of views, for what reads each
+        element many times."""
+        probe = LoopKernel("probe", self.target, self.graph)
+        text = array.read(probe, [f"i{axis}" for axis in range(len(array.shape))])
+        if array.stored or not re.search(r" [/%] ", "".join((text, *probe.lines))):
+            return array
+        name = self.buffer(array.dtype, array.shape)
+        self._copied(array, name)
+        return stored(name, array.shape, array.dtype)
 
     def _copied(self, array: Array, name: str) -> None:
         copy = Node(name=name, op="aten.clone.default", args=[], outputs=[])

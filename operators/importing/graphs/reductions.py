@@ -357,14 +357,14 @@ def _product(
     turned: bool = False,
 ) -> Array:
     """out[..., i, j] = beta added + alpha sum_r a[..., i, r] b[..., r, j]; vectors lack i or j."""
-    out = writer.result(node)
+    out, a, b = writer.result(node), writer.packed(a), writer.packed(b)
     with writer.kernel(node) as kernel, kernel.parallel(out.shape) as index:
         kernel.line(f"{kind(out.dtype)} sum = 0;")
         lead = index[: max(len(a.shape), len(b.shape)) - 2]
         rest = index[len(lead) :]
         i = [rest[0]] if len(a.shape) > 1 else []
         j = [rest[-1]] if len(b.shape) > 1 else []
-        with kernel.loop("r", a.shape[-1]) as r:
+        with kernel.loop("r", a.shape[-1], adds_to="sum") as r:
             left = kernel.broadcast(a, [*lead, *i, r] if len(a.shape) > 1 else [r], out.dtype)
             right = [*j, r] if turned else [r, *j]
             kernel.line(
@@ -391,13 +391,19 @@ def added_product(writer: Writer, node: Node, added: Array, a: Array, b: Array, 
 def linear(writer: Writer, node: Node, x: Array, weight: Array, bias: Any) -> Array:
     """A product with a matrix whose rows belong to results."""
     out = writer.result(node)
+    product_with_rows(writer, node, out, x, weight, bias)
+    return out
+
+
+def product_with_rows(writer: Writer, node: Node, out: Array, x: Array, weight: Array, bias: Any) -> None:
+    """The same, written to an array."""
+    x, weight = writer.packed(x), writer.packed(weight)
     with writer.kernel(node) as kernel, kernel.parallel(out.shape) as index:
         kernel.line("ACC sum = 0;")
-        with kernel.loop("r", x.shape[-1]) as r:
+        with kernel.loop("r", x.shape[-1], adds_to="sum") as r:
             factors = kernel.get(x, [*index[:-1], r], "ACC"), kernel.get(weight, [index[-1], r], "ACC")
             kernel.line(f"sum += {factors[0]} * {factors[1]};")
         kernel.put(out, index, f"sum + {kernel.get(bias, index[-1:], 'ACC')}" if isinstance(bias, Array) else "sum")
-    return out
 
 
 def _each(value: Any, count: int) -> list[Any]:
@@ -411,14 +417,14 @@ def convolution(
     transposed: bool, output_padding: Any, groups: Any,
 ) -> Array:  # fmt: skip
     """Convolutions and transposed ones, over any number of axes."""
-    out, rank = writer.result(node), len(x.shape) - 2
+    out, rank, x = writer.result(node), len(x.shape) - 2, writer.packed(x)
     strides, pads, dilations = (_each(value, rank) for value in (stride, padding, dilation))
     groups = as_text(groups)
     each, own = shared(x.shape[1], groups), shared(out.shape[1], groups)
     with writer.kernel(node) as kernel, kernel.parallel(out.shape) as index:
         n, c, *o = index
         kernel.line("ACC sum = 0;")
-        with kernel.loop("r", each) as r, kernel.loops(weight.shape[2:], "k") as k, ExitStack() as inside:
+        with kernel.loops(weight.shape[2:], "k") as k, ExitStack() as inside:
             places = []
             for axis in range(rank):
                 s, p, d = (kernel.size(v[axis]) for v in (strides, pads, dilations))
@@ -433,6 +439,7 @@ def convolution(
                     kernel.line(f"long long {name} = {o[axis]} * {s} - {p} + {k[axis]} * {d};")
                     inside.enter_context(kernel.braces(f"if ({name} >= 0 && {name} < {size})"))
                     places.append(name)
+            r = inside.enter_context(kernel.loop("r", each, adds_to="sum"))
             channel = r if groups == "1" else f"({c} / {kernel.size(own)} * {kernel.size(each)} + {r})"
             if transposed:
                 filters = [channel, c if groups == "1" else f"({c} % {kernel.size(own)})", *k]
