@@ -76,9 +76,11 @@ MOVES = frozenset((
     "roll", "repeat", "tril", "triu", "scatter", "slice_scatter", "select_scatter", "reflection_pad1d",
     "reflection_pad2d", "reflection_pad3d", "replication_pad1d", "replication_pad2d", "replication_pad3d",
     "index_put", "_unsafe_index_put", "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "amax",
-    "amin", "scatter_add", "unfold", "diagonal_copy", "max_unpool2d",
+    "amin", "scatter_add", "scatter_reduce", "unfold", "diagonal_copy", "max_unpool2d",
 ))  # fmt: skip
 """Operators that do to errors what they do to numbers, but for numbers that they bring themselves."""
+READS = ("gather", "index", "_unsafe_index", "index_select", "embedding")
+"""Those of them that read where an index says."""
 POLES: Mapping[str, int] = {
     "div": 1, "reciprocal": 0, "floor_divide": 1, "addcdiv": 2, "rsqrt": 0, "log": 0, "log2": 0, "log10": 0, "xlogy": 1,
     "pow": 0,
@@ -155,7 +157,8 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Error of storing a result, relative to it, in roundoffs over two."""
         self.element = TORCH_DTYPES[element.name]
         self.most = torch.finfo(self.element).max
-        self.most_sum = torch.finfo(TORCH_DTYPES[ACCUMULATOR[element.name]]).max
+        self.sum_type = TORCH_DTYPES[ACCUMULATOR[element.name]]
+        self.most_sum = torch.finfo(self.sum_type).max
         """A larger result, or sum on the way to one, is infinite: what is made of it may be any number."""
         self.longest = 1
         self._held: dict[int, tuple[StorageWeakRef, Tensor]] = {}
@@ -281,7 +284,7 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
             found = RULES[name](self, func, out, *args, **kwargs)
             exact = name in ("max", "min", "sort", "topk", "max_pool2d_with_indices", "max_pool3d_with_indices")
         elif name in MOVES:
-            found, exact = self._moved(func, args, kwargs), name != "scatter_add"
+            found, exact = self._moved(func, args, kwargs), name not in ("scatter_add", "scatter_reduce")
         else:
             found, exact = self._smooth(func, name, args, kwargs, outs[0]), name in EXACT
         for y, error in zip(outs, found if isinstance(found, tuple | list) else [found], strict=False):
@@ -301,6 +304,23 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if all(self.of(each) is None for each in every):
             return None
         names = [argument.name for argument in func._schema.arguments]
+        return self._misplaced(func, names, args, self._errors_moved(func, names, args, kwargs))
+
+    def _misplaced(self, func: Any, names: Sequence[str], args: Sequence[Any], error: Tensor) -> Tensor:
+        """The errors of what is moved by an index: any number where errors may make that index another."""
+        at = next((names.index(name) for name in ("index", "indices") if name in names), None)
+        if at is None:
+            return error
+        indices = args[at] if isinstance(args[at], tuple | list) else [args[at]]
+        for number, index in enumerate(indices):
+            own = self.of(index)
+            if own is not None and bool((own > 0).any()):
+                axis = args[names.index("dim")] % args[0].dim() if "dim" in names else number
+                there = _read_there if func._schema.name.split("::")[1] in READS else _written_there
+                error = torch.where(there(func, args, at, number, axis, own), LARGEST, error)
+        return error
+
+    def _errors_moved(self, func: Any, names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
 
         def errors(arg: Any, name: str) -> Any:
             if isinstance(arg, tuple | list):
@@ -321,20 +341,24 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return error
         values = [x.double() if isinstance(x, Tensor) else x for x in args]
         local = LOCAL[name](y.double(), *values) if name in LOCAL else 2 * y.double().abs()
+        if kwargs.get("alpha", 1) != 1:  # a product, which is rounded before it is added
+            local = local + (kwargs["alpha"] * args[1]).abs() / 2
         return local if error is None else error + local
 
     def _at_ends(
         self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], y: Tensor
     ) -> Tensor | None:
         """The largest change of a result where each argument is the least or the largest that it may be."""
-        ends = [self._ends(x) for x in args]
+        named = {key: self._ends(value) for key, value in kwargs.items()}
+        ends = [*map(self._ends, args), *named.values()]
         if all(len(each) == 1 for each in ends):
             return None
         if name in ("sin", "cos"):  # they may be equal at both ends
             return self.sized(args[0]).clamp(max=2 / self.granted)
         error = torch.zeros(y.shape, dtype=torch.float64, device=y.device)
         for chosen in itertools.product(*ends):
-            there = func(*chosen, **kwargs).double()
+            given = dict(zip(named, chosen[len(args) :], strict=True))
+            there = func(*chosen[: len(args)], **given).double()
             off = torch.where(there.isnan(), y.abs(), (there - y).abs())  # nan: beyond the end of a root's domain
             off = torch.where(there == y, 0.0, off) / self.granted
             error = torch.maximum(error, torch.nan_to_num(off, nan=0.0, posinf=LARGEST))
@@ -348,6 +372,9 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _ends(self, x: Any) -> list[Any]:
         """The least and the largest that an argument may be; itself where it has no errors."""
+        if isinstance(x, float) and math.isfinite(x):  # a number of the program is rounded to the accumulator
+            rounded = torch.tensor(x, dtype=self.sum_type).item()
+            return [x] if rounded == x or not math.isfinite(rounded) else [x, rounded]
         own = self.of(x)
         if own is None:
             return [x]
@@ -507,14 +534,53 @@ def _arg(run: RunningErrors, func: Any, y: Tensor, x: Tensor, dim: Any = None, k
 
 
 def _sorted(run: RunningErrors, func: Any, out: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    found = run.of(x)
-    if found is None:
-        return None, None
-    dims = [a for a in args if isinstance(a, int) and not isinstance(a, bool)]
-    dim = kwargs.get("dim", (dims[1:] if "topk" in func._schema.name else dims)[:1] or -1)
-    dim = dim[0] if isinstance(dim, list) else dim
-    largest = found.amax(dim, True).expand(out[0].shape)
-    return largest, torch.where(largest > 0, x.shape[dim] / run.roundoff, 0.0)
+    given = dict(zip((argument.name for argument in func._schema.arguments[1:]), args, strict=False)) | kwargs
+    found, dim = run.of(x), given.get("dim", -1)
+    if not x.dim() or (found is None and given.get("stable")):
+        return found, None
+    largest = torch.zeros_like(out[0], dtype=torch.float64)
+    if found is not None:
+        largest = found.amax(dim, True).expand(out[0].shape)
+    # Which of equal numbers comes first, and of those that errors may make equal, is not told.
+    values, every = out[0].double().movedim(dim, -1), x.double().movedim(dim, -1).sort(-1)[0].contiguous()
+    reach = (2 * run.granted * largest).movedim(dim, -1)
+    ends = (values - reach).contiguous(), (values + reach).contiguous()
+
+    def near(among: Tensor) -> Tensor:
+        return torch.searchsorted(among, ends[1], right=True) - torch.searchsorted(among, ends[0])
+
+    rivals = near(every)
+    left_out = rivals > near(values.sort(-1)[0].contiguous())
+    moved = ((rivals > 1).double() * (x.shape[dim] / run.roundoff)).masked_fill(left_out, LARGEST).movedim(-1, dim)
+    return None if found is None else largest, moved if bool((moved > 0).any()) else None
+
+
+def _read_there(func: Any, args: Sequence[Any], at: int, number: int, axis: int, own: Tensor) -> Tensor:
+    """Whether each result is read at a place that may be another: there a probe that holds nothing else has a one."""
+    shape = list(args[0].shape)
+    shape[axis] += 1
+    probe = torch.zeros(shape, dtype=torch.float64, device=own.device)
+    probe.select(axis, -1).fill_(1)
+    given = list(args)
+    indices = list(given[at]) if isinstance(given[at], tuple | list) else [given[at]]
+    indices[number] = torch.where(own > 0, shape[axis] - 1, indices[number].remainder(shape[axis] - 1))
+    given[0], given[at] = probe, indices if isinstance(given[at], tuple | list) else indices[0]
+    return func(*given) > 0  # type: ignore[no-any-return]
+
+
+def _written_there(func: Any, args: Sequence[Any], at: int, number: int, axis: int, own: Tensor) -> Tensor:
+    """Whether something is written to each place, or kept from it, as an index may be another."""
+    places = torch.zeros_like(args[0], dtype=torch.float64)
+    lists = isinstance(args[at], tuple | list)
+    if lists:
+        if bool((own >= LARGEST / 2).any()) or any(each is None for each in args[at]):
+            return torch.ones_like(places, dtype=torch.bool)
+        turned = own.reshape([*own.shape, *[1] * (places.dim() - len(args[at]))])
+        return places.index_put(tuple(args[at]), turned, accumulate=True) > 0
+    line = [slice(None) if each == axis else slice(size) for each, size in enumerate(own.shape)]
+    anywhere = (own >= LARGEST / 2).any(axis, True).double()  # it may as well be a place that is not among these
+    places[tuple(line)] = anywhere
+    return places.scatter_add(axis, args[at], own) > 0
 
 
 def _max_pool(run: RunningErrors, func: Any, out: Any, x: Tensor, *args: Any) -> Any:

@@ -14,7 +14,6 @@ from typing import Any
 import sympy
 import torch
 from torch import fx, nn
-from torch._decomp import core_aten_decompositions
 from torch._guards import Source
 from torch._subclasses.fake_impls import register_op_impl
 from torch._subclasses.fake_tensor import (
@@ -35,6 +34,7 @@ from operators.definition.reading import REFERENCE_ARGUMENTS
 from operators.definition.spec import CPP_KEYWORDS, RESERVED
 from operators.dtypes import DTYPES
 from operators.expression import parse
+from operators.importing.decompositions import decompositions
 from operators.importing.draws import Draws
 from operators.importing.problems import Problem
 from operators.importing.symbols import Unwritable, argument, integer_text, plain, value_of
@@ -324,7 +324,7 @@ class Symbolic:
             tensors = self.leaves.tensors
             with torch.no_grad(), Seedless(MOST_CALLS):
                 function = functionalize(lambda _, *given: self.leaves(*given))
-                table: Any = core_aten_decompositions()
+                table: Any = decompositions()
                 with plain_parameters():
                     try:
                         self.module = make_fx(function, table, "real", _allow_non_fake_inputs=True)(held, *tensors)
@@ -431,7 +431,9 @@ class Recorded:
     def __init__(self, symbolic: Symbolic, problem: Problem) -> None:
         self.symbolic, self.notes = symbolic, list[str]()
         self.module = symbolic.module
-        self._clean()
+        self.changed: list[str] = []
+        """Arguments that are results too, after all that is returned, as the source changes them in place."""
+        self._clean(problem.changes)
         self.taken: set[str] = set()
         self.symbols: dict[Any, str] = {}
         self.dims: dict[str, str] = {}
@@ -464,18 +466,33 @@ class Recorded:
 
     # --- preparation ------------------------------------------------------------------------------------------------
 
-    def _clean(self) -> None:
-        """Take out changes of inputs that nothing reads, and what nothing needs."""
-        graph = self.module.graph
-        for node in list(graph.nodes):
+    def _clean(self, changes: bool) -> None:
+        """Take out changes of inputs, but for those that are results, and what nothing needs."""
+        graph, leaves = self.module.graph, self.symbolic.leaves
+        *nodes, output = graph.nodes
+        placeholders = [node for node in nodes if node.op == "placeholder"]
+        origins = dict(zip(placeholders[1:], zip(leaves.names, leaves.origins, strict=True), strict=True))
+        written: dict[str, fx.Node] = {}
+        for node in nodes:
             if node.op == "call_function" and _operator(node) == "copy_":
+                name, origin = origins.get(node.args[0], ("", ""))
+                written |= {name: node.args[1]} if origin == "input" else {}
                 node.replace_all_uses_with(node.args[1])
                 graph.erase_node(node)
+        returned = [leaf for leaf in pytree.tree_leaves(output.args[0]) if isinstance(leaf, fx.Node)]
+        written = {name: value for name, value in written.items() if value not in returned}
+        if changes or not returned:
+            self.changed = list(written)
+        elif written:
+            listed = ", ".join(f"`{name}`" for name in written)
+            self.notes.append(f"the source changes {listed} in place too; the task is what it returns")
+        output.args = ((output.args[0], [written[name] for name in self.changed]),)
         graph.eliminate_dead_code(lambda node: node.op in ("placeholder", "output"))
 
     def _used_symbols(self) -> set[Any]:
         found: set[Any] = set()
-        for node in self.module.graph.nodes:
+        holder, *nodes = self.module.graph.nodes  # the first argument has a size of every symbol
+        for node in nodes:
             unused = node.op == "placeholder" and not node.users
             for value in [] if unused else pytree.tree_leaves(node.meta.get("val")):
                 numbers = value.shape if isinstance(value, torch.Tensor) else [value]
@@ -506,6 +523,8 @@ class Recorded:
         if common not in NAMES:
             raise ValueError(f"tensors of type {common} cannot be imported")
         self.dtype = NAMES[common]
+        self.is_short = False
+        """Whether numbers of another type are rounded to 16 bits on the way."""
         self.converted: list[dict[str, Any]] = []
         for node, name, tensor in used:
             mine = self._named(name)
@@ -550,6 +569,13 @@ class Recorded:
         if name is None:
             raise ValueError(f"tensors of type {str(dtype).removeprefix('torch.')} cannot be imported")
         if name == self.dtype:
+            return "T"
+        if name in ("fp16", "bf16"):
+            if not self.is_short:
+                self.notes.append(
+                    f"what the source rounds to {name} is T here: kernels round it for a task in 16 bits only"
+                )
+            self.is_short = True
             return "T"
         return "ACC" if name == "fp32" and self.dtype in ("fp16", "bf16") else name
 
@@ -653,13 +679,14 @@ class Recorded:
 
     def _outputs(self) -> list[dict[str, Any]]:
         (output,) = [node for node in self.module.graph.nodes if node.op == "output"]
-        leaves = [leaf for leaf in pytree.tree_leaves(output.args[0]) if _is_node(leaf, self.refs)]
+        result, changed = output.args[0]
+        leaves = [leaf for leaf in pytree.tree_leaves(result) if _is_node(leaf, self.refs)] + changed
         if not leaves:
-            raise ValueError("it returns no tensor")
+            raise ValueError("it returns no tensor, and changes none of its arguments")
         names = [self._named("y" if len(leaves) == 1 else f"y{index}") for index in range(len(leaves))]
         waiting = iter(names)
         self.returned = _structure(
-            pytree.tree_map(lambda leaf: next(waiting) if _is_node(leaf, self.refs) else None, output.args[0])
+            pytree.tree_map(lambda leaf: next(waiting) if _is_node(leaf, self.refs) else None, result)
         )
         self.described_outputs: list[dict[str, Any]] = []
         self.results = [list(leaf.meta["val"].shape) for leaf in leaves]
