@@ -36,6 +36,7 @@ from operators.dtypes import DTYPES
 from operators.expression import parse
 from operators.importing.decompositions import decompositions
 from operators.importing.draws import Draws
+from operators.importing.pairs import Pairs, holds_complex, split
 from operators.importing.problems import Problem
 from operators.importing.symbols import Unwritable, argument, integer_text, plain, value_of
 
@@ -143,6 +144,9 @@ def prepare_torch() -> None:
     math.sqrt = either_root
     nn.functional.linear = linear_of_rows
     register_op_impl(torch.ops.aten.constant_pad_nd.default)(padded)
+    register_op_impl(torch.ops.aten.linalg_solve_triangular.default)(solved)
+    for transform in ("_fft_r2c", "_fft_c2c", "_fft_c2r"):
+        register_op_impl(getattr(torch.ops.aten, transform).default)(transformed)
     FakeTensor.__deepcopy__ = copied  # type: ignore[method-assign]
     torch.SymInt.__deepcopy__ = lambda self, _: self  # type: ignore[attr-defined]
     torch.Tensor.cuda = lambda self, *_, **__: self  # type: ignore[method-assign]
@@ -165,6 +169,21 @@ def padded(mode: Any, func: Any, x: torch.Tensor, pad: Sequence[Any], value: flo
         sizes[-1 - axis] = sizes[-1 - axis] + pad[2 * axis] + pad[2 * axis + 1]
     with mode:
         return x.new_empty(sizes)
+
+
+def transformed(mode: Any, func: Any, x: torch.Tensor, dims: Sequence[int], normalization: int, last: Any) -> Any:
+    """The shape of a Fourier transform; torch's own resizes a tensor, which no symbol allows."""
+    sizes, to_real = list(x.shape), "c2r" in func._schema.name
+    if to_real or ("r2c" in func._schema.name and last):
+        sizes[dims[-1]] = last if to_real else sizes[dims[-1]] // 2 + 1
+    with mode:
+        return x.new_empty(sizes, dtype=x.dtype.to_real() if to_real else x.dtype.to_complex())
+
+
+def solved(mode: Any, func: Any, a: torch.Tensor, b: torch.Tensor, **_: Any) -> Any:
+    """The shape of a solution for each matrix; torch's own stretches axes to sizes that are no symbols."""
+    with mode:
+        return b.new_empty([*(b if b.dim() >= a.dim() else a).shape[:-2], *b.shape[-2:]])
 
 
 def copied(tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
@@ -245,7 +264,8 @@ class Leaves:
                 elif hasattr(each, "dropout") and isinstance(each.dropout, float):
                     each.__dict__["dropout"] = 0.0
                 for name, value in list(vars(each).items()):  # a state that it was made with, and did not register
-                    if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim():
+                    numbers = isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
+                    if numbers and value.dim():
                         del vars(each)[name]
                         each.register_buffer(name, value)
             self._add(self.module.named_parameters(), "parameter")
@@ -265,6 +285,9 @@ class Leaves:
                 self.paths.append([first, *keys])
                 self.tensors.append(leaf)
                 self.origins.append("input")
+        self.complex = [tensor.is_complex() for tensor in self.tensors]
+        """Whether each of the tensors has pairs of real numbers in the place of complex ones."""
+        self.tensors = [split(tensor) for tensor in self.tensors]
 
     def _add(self, named: Any, origin: str) -> None:
         for name, tensor in named:
@@ -274,16 +297,20 @@ class Leaves:
             self.paths.append([name])
 
     def __call__(self, *tensors: torch.Tensor) -> Any:
-        """Call with these tensors in the places of the leaves."""
+        """Call with these tensors in the places of the leaves; complex results are pairs of real numbers too."""
+        paired = zip(tensors, self.complex, strict=True)
+        tensors = tuple(torch.view_as_complex(x) if is_complex else x for x, is_complex in paired)
         flat = list(self.flat)
         for place, tensor in zip(self.places, tensors[self.held :], strict=True):
             flat[place] = tensor
         args = pytree.tree_unflatten(flat, self.spec)
         with torch.no_grad():
             if self.module is None:
-                return self.call(*args)
-            held = dict(zip(self.names[: self.held], tensors[: self.held], strict=True))
-            return functional_call(self.module, held, tuple(args))
+                found = self.call(*args)
+            else:
+                held = dict(zip(self.names[: self.held], tensors[: self.held], strict=True))
+                found = functional_call(self.module, held, tuple(args))
+            return pytree.tree_map_only(torch.Tensor, split, found)
 
 
 def argument_names(function: Any) -> list[str]:
@@ -328,6 +355,9 @@ class Symbolic:
                 with plain_parameters():
                     try:
                         self.module = make_fx(function, table, "real", _allow_non_fake_inputs=True)(held, *tensors)
+                        if holds_complex(self.module):
+                            run = Pairs(self.module).run
+                            self.module = make_fx(run, table, "real", _allow_non_fake_inputs=True)(held, *tensors)
                     except BY_VALUES:
                         raise Hopeless(
                             "it decides by values of its tensors (an `if`, nonzero, a mask as an index), which no "
@@ -491,7 +521,7 @@ class Recorded:
 
     def _used_symbols(self) -> set[Any]:
         found: set[Any] = set()
-        holder, *nodes = self.module.graph.nodes  # the first argument has a size of every symbol
+        _, *nodes = self.module.graph.nodes  # the first argument has a size of every symbol
         for node in nodes:
             unused = node.op == "placeholder" and not node.users
             for value in [] if unused else pytree.tree_leaves(node.meta.get("val")):
@@ -572,9 +602,7 @@ class Recorded:
             return "T"
         if name in ("fp16", "bf16"):
             if not self.is_short:
-                self.notes.append(
-                    f"what the source rounds to {name} is T here: kernels round it for a task in 16 bits only"
-                )
+                self.notes.append(f"what the source rounds to {name} is T here, which a task in 16 bits alone rounds")
             self.is_short = True
             return "T"
         return "ACC" if name == "fp32" and self.dtype in ("fp16", "bf16") else name

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from operators.importing.graphs import moves, pointwise, reductions
+from operators.importing.graphs import moves, pointwise, reductions, solves
 
-OPERATORS: Mapping[str, Callable[..., Any]] = MappingProxyType(pointwise.ENTRIES | reductions.ENTRIES | moves.ENTRIES)
+OPERATORS: Mapping[str, Callable[..., Any]] = MappingProxyType(
+    pointwise.ENTRIES | reductions.ENTRIES | moves.ENTRIES | solves.ENTRIES
+)
