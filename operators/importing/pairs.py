@@ -65,6 +65,8 @@ class Pairs(fx.Interpreter):
             return self._real(target, name, args, kwargs)
         if name in RULES:
             return RULES[name](*args, **kwargs)
+        if name in IN_PLACE_VIEWS:
+            name, target = name[:-1], getattr(torch, name[:-1])
         if name not in BOTH:
             raise ValueError(f"no rule is known for aten.{name} of complex numbers")
         return _on_both(target, args, kwargs)
@@ -242,6 +244,8 @@ RULES: Mapping[str, Callable[..., Any]] = {
     **dict.fromkeys(("mm", "bmm", "matmul", "mv", "dot"), _product(torch.matmul)),
 }  # fmt: skip
 """Operators that mix the parts of complex numbers."""
+IN_PLACE_VIEWS = ("transpose_", "squeeze_", "unsqueeze_", "t_")
+"""Operators that change what a tensor looks like, as a tracer finds them."""
 BOTH = frozenset((
     "view", "_unsafe_view", "reshape", "permute", "transpose", "t", "expand", "unsqueeze", "squeeze", "slice", "select",
     "cat", "stack", "index", "clone", "alias", "flip", "roll", "repeat", "gather", "index_select", "constant_pad_nd",

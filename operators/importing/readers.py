@@ -24,9 +24,10 @@ FORMATS = (
 LICENCES = {"mit": "MIT", "apache": "Apache-2.0", "bsd": "BSD", "researcher reciprocity": "Researcher Reciprocity"}
 PLAIN = {"float32", "float16", "bfloat16", "float64", "int64", "int32", "int8", "uint8", "bool"}
 MOST_WORKLOADS = 12
+HERE = "problem.py"
+"""The file that holds a problem where it is looked at."""
 EPSILON = 1e-6
 """The small number of a norm that no workload names."""
-HERE = "problem.py"
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,8 @@ SAMPLED_FACTOR = 4.0
 EXACT = frozenset((
     "relu", "neg", "abs", "maximum", "minimum", "fmax", "fmin", "clamp", "clamp_min", "clamp_max", "floor", "ceil",
     "round", "trunc", "sign", "hardtanh", "threshold", "hardshrink", "where", "masked_fill", "_to_copy", "clone",
-    "copy", "bitwise_and", "bitwise_or", "bitwise_not", "bitwise_xor", *COMPARISONS,
+    "copy", "bitwise_and", "bitwise_or", "bitwise_not", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift",
+    "copysign", *COMPARISONS,
 ))  # fmt: skip
 """Operators without errors of their own."""
 LOCAL: Mapping[str, Callable[..., Any]] = {
@@ -61,7 +62,7 @@ LOCAL: Mapping[str, Callable[..., Any]] = {
     "mul": lambda y, *_: y.abs() / 2, "square": lambda y, *_: y.abs() / 2,
     "leaky_relu": lambda y, *_: y.abs() / 2, "lerp": lambda y, a, b, *_: a.abs() + b.abs(),
     **{name: lambda y, *_: LOG_ULPS * (1 + y.abs()) for name in (
-        "log", "log2", "log10", "log1p", "log_sigmoid_forward", "elu", "celu", "expm1", "logit", "xlogy")},
+        "log", "log2", "log10", "log1p", "lgamma", "log_sigmoid_forward", "elu", "celu", "expm1", "logit", "xlogy")},
     **{name: lambda y, *_: SINE_ULPS * (1 + 0 * y) for name in ("sin", "cos", "tanh", "erf", "erfc")},
 }  # fmt: skip
 """The own error of a function, in roundoffs over two, as the bound grants two of them; others have two of |y|."""

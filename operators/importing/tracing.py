@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import linecache
 import math
 import re
 import signal
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +17,7 @@ import sympy
 import torch
 from torch import fx, nn
 from torch._guards import Source
+from torch._subclasses import fake_tensor
 from torch._subclasses.fake_impls import register_op_impl
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
@@ -38,6 +41,7 @@ from operators.importing.decompositions import decompositions
 from operators.importing.draws import Draws
 from operators.importing.pairs import Pairs, holds_complex, split
 from operators.importing.problems import Problem
+from operators.importing.readers import HERE
 from operators.importing.symbols import Unwritable, argument, integer_text, plain, value_of
 
 NAMES = {
@@ -51,6 +55,8 @@ VIEWED = {"squeeze_", "unsqueeze_", "transpose_", "t_"}
 LONGEST = 40
 """Characters of a size's expression that is written where it is used; a longer one gets a name."""
 MOST_CONSTANT = 4096
+MADE = ("full", "zeros", "ones", "empty", "arange", "eye", "linspace", "scalar_tensor")
+"""Operators whose results have the type that torch takes where none is given, which is another one in fp64."""
 DROPPED = ("device", "layout", "pin_memory", "memory_format", "non_blocking")
 TRACE_S = 100
 """Seconds that one attempt with symbols may take; after it no sizes are symbols."""
@@ -118,10 +124,19 @@ def foreign(seconds: int) -> Iterator[None]:
             "it lies in by PYTHONPATH"
         ) from None
     except (Exception, SystemExit) as error:  # noqa: BLE001 (the border to a foreign source)
-        raise Failed(f"{type(error).__name__}: {' '.join(str(error).split())[:250]}") from None
+        said = str(error).split("While executing")[0]  # what a tracer adds is of no use to a user
+        raise Failed(f"{place_of(error)}{type(error).__name__}: {' '.join(said.split())[:250]}") from None
     finally:
         signal.signal(signal.SIGPROF, before)
         signal.setitimer(signal.ITIMER_PROF, left)
+
+
+def place_of(error: BaseException) -> str:
+    """The line of the foreign source in which an error arose, to stand before what is said of it; nothing for one of
+    ours."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == HERE]
+    text = linecache.getline(HERE, frames[-1].lineno or 0).strip() if frames else ""
+    return f"line {frames[-1].lineno}, `{text[:80]}`: " if frames else ""
 
 
 def prepare_torch() -> None:
@@ -143,10 +158,12 @@ def prepare_torch() -> None:
 
     math.sqrt = either_root
     nn.functional.linear = linear_of_rows
-    register_op_impl(torch.ops.aten.constant_pad_nd.default)(padded)
+    for name in ("constant_pad_nd", *(f"{kind}_pad{n}d" for kind in ("reflection", "replication") for n in (1, 2, 3))):
+        register_op_impl(getattr(torch.ops.aten, name).default)(padded)
     register_op_impl(torch.ops.aten.linalg_solve_triangular.default)(solved)
     for transform in ("_fft_r2c", "_fft_c2c", "_fft_c2r"):
         register_op_impl(getattr(torch.ops.aten, transform).default)(transformed)
+    fake_tensor.CONSTANT_NUMEL_LIMIT = MOST_CONSTANT  # a module's own tables may be read while it computes
     FakeTensor.__deepcopy__ = copied  # type: ignore[method-assign]
     torch.SymInt.__deepcopy__ = lambda self, _: self  # type: ignore[attr-defined]
     torch.Tensor.cuda = lambda self, *_, **__: self  # type: ignore[method-assign]
@@ -226,8 +243,7 @@ class Seedless(TorchFunctionMode):
         kwargs = {name: each for name, each in (kwargs or {}).items() if name != "generator"}
         if kwargs.get("inplace"):  # torch takes those apart by numbers that no symbol can shape
             return args[0].copy_(func(*args, **{**kwargs, "inplace": False}))
-        counts = func in (torch.bincount, torch.Tensor.bincount)
-        found = counted(*args, **kwargs) if counts else func(*args, **kwargs)
+        found = INSTEAD.get(func, func)(*args, **kwargs)
         if func is torch.linspace and isinstance(found, FakeTensor) and not found._has_symbolic_sizes_strides:
             with unset_fake_temporarily():  # rates of layers are read from it
                 found.constant = func(*args, **kwargs)
@@ -245,6 +261,54 @@ def counted(x: torch.Tensor, weights: torch.Tensor | None = None, minlength: int
     """The result of torch.bincount for values below `minlength`; trials tell whether they are."""
     weights = torch.ones_like(x, dtype=torch.int64) if weights is None else weights
     return torch.zeros(minlength, dtype=weights.dtype, device=x.device).scatter_add(0, x.to(torch.int64), weights)
+
+
+def framed(
+    x: torch.Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None, window: Any = None,
+    center: bool = True, pad_mode: str = "reflect", normalized: bool = False, onesided: bool | None = None,
+    return_complex: bool | None = None, **_: Any,
+) -> torch.Tensor:  # fmt: skip
+    """The result of torch.stft, which makes constants of all sizes."""
+    hop, width = hop_length or n_fft // 4, win_length or n_fft
+    window = torch.ones(width, dtype=x.dtype) if window is None else window
+    before = (n_fft - width) // 2
+    window = torch.nn.functional.pad(window, (before, n_fft - width - before))
+    signal = x if x.dim() == 2 else x[None]
+    if center:
+        signal = torch.nn.functional.pad(signal[:, None], (n_fft // 2, n_fft // 2), mode=pad_mode)[:, 0]
+    frames = signal.unfold(1, n_fft, hop) * window
+    whole = onesided is False or x.is_complex()
+    found = (torch.fft.fft if whole else torch.fft.rfft)(frames, norm="ortho" if normalized else "backward").mT
+    found = found if x.dim() == 2 else found[0]
+    return found if return_complex else torch.view_as_real(found)
+
+
+def stretched(x: torch.Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", **more: Any) -> Any:
+    """The result of torch's interpolation, whose bicubic one makes constants of all sizes."""
+    if mode != "bicubic" or more.get("antialias") or more.get("recompute_scale_factor"):
+        return torch.nn.functional.interpolate(x, size, scale_factor, mode, **more)
+    sizes = list(size) if isinstance(size, tuple | list) else None if size is None else [size] * 2
+    factor = scale_factor if isinstance(scale_factor, tuple | list) else [scale_factor] * 2
+    factors = None if scale_factor is None else [float(each) for each in factor]
+    if factors and all(each.is_integer() for each in factors):
+        sizes, factors = [n * int(each) for n, each in zip(x.shape[2:], factors, strict=True)], None
+    rule = decompositions()[torch.ops.aten.upsample_bicubic2d.vec]
+    return rule(x, sizes, bool(more.get("align_corners")), factors)
+
+
+def with_diagonal(x: torch.Tensor, value: float, wrap: bool = False) -> torch.Tensor:
+    """The result of fill_diagonal_, which functions without side effects know no other form of."""
+    if x.dim() != 2 or wrap:
+        return x.fill_diagonal_(value, wrap)
+    x.diagonal().fill_(value)
+    return x
+
+
+INSTEAD: dict[Any, Callable[..., Any]] = {
+    torch.bincount: counted, torch.Tensor.bincount: counted, torch.stft: framed, torch.Tensor.stft: framed,
+    torch.nn.functional.interpolate: stretched, torch.Tensor.fill_diagonal_: with_diagonal,
+}  # fmt: skip
+"""Functions of torch that no tracer with symbols takes as they are, and what is called in their places."""
 
 
 class Leaves:
@@ -358,10 +422,10 @@ class Symbolic:
                         if holds_complex(self.module):
                             run = Pairs(self.module).run
                             self.module = make_fx(run, table, "real", _allow_non_fake_inputs=True)(held, *tensors)
-                    except BY_VALUES:
+                    except BY_VALUES as error:
                         raise Hopeless(
-                            "it decides by values of its tensors (an `if`, nonzero, a mask as an index), which no "
-                            "graph can say"
+                            f"{place_of(error)}it decides by values of its tensors (an `if`, nonzero, a mask as an "
+                            "index), which no graph can say"
                         ) from None
 
     def expr(self, number: Any) -> Any:
@@ -651,11 +715,12 @@ class Recorded:
             self.refs[node] = self.refs[node.args[1]]  # type: ignore[index]
             return
         tensors = [each for each in (value if isinstance(value, tuple | list) else [value]) if each is not None]
+        given = ({"dtype": tensors[0].dtype} if name in MADE else {}) | node.kwargs
         made = {
             "name": self._named(node.name),
             "op": str(node.target).replace("_.", ".") if name in VIEWED else str(node.target),
             "args": [self._argument(each) for each in node.args],
-            "kwargs": {k: self._argument(v) for k, v in node.kwargs.items() if k not in DROPPED and v is not None},
+            "kwargs": {k: self._argument(v) for k, v in given.items() if k not in DROPPED and v is not None},
             "outputs": [{"shape": self._shape(each), "dtype": self._dtype(each.dtype)} for each in tensors],
         }
         self.nodes.append(made)
@@ -666,7 +731,7 @@ class Recorded:
         tensor: Any = self.module
         for part in str(node.target).split("."):
             tensor = getattr(tensor, part)
-        values = tensor.detach()
+        values = tensor.detach() if getattr(tensor, "constant", None) is None else tensor.constant
         if values.numel() > MOST_CONSTANT or type(values).__name__ == "FakeTensor":
             raise ValueError(f"a constant of {values.numel()} elements is part of it; make it an argument")
         name = self._named(f"constant{len(self.constants) + 1}")
