@@ -198,8 +198,8 @@ class _File(_Table):
     tolerance: _Tolerance
     """[tolerance]: how far from the reference a result may be."""
     partial: bool = False
-    """Whether some inputs have no finite result, and it is not known which: where a verdict draws such, it draws others,
-    from the distributions alone."""
+    """Whether some inputs have no finite result, and it is not known which: where a verdict draws such, it draws
+    others, from the distributions alone."""
 
 
 TABLES: Mapping[str, type[BaseModel]] = {

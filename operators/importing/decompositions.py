@@ -126,7 +126,8 @@ def _cholesky_solved(b: Tensor, factor: Tensor, upper: bool = False) -> Tensor:
 RULES: dict[Any, Callable[..., Any]] = {
     ATEN._cdist_forward.default: _distances, ATEN.as_strided.default: _strided, ATEN.median.dim: _median,
     ATEN.median.default: _median_of_all, ATEN.kthvalue.default: _smallest,
-    ATEN.scatter_reduce.two: _mean_scattered, ATEN.index_put.default: _put, ATEN.searchsorted.Tensor: _found, ATEN.bucketize.Tensor: _bucket,
+    ATEN.scatter_reduce.two: _mean_scattered, ATEN.index_put.default: _put,
+    ATEN.searchsorted.Tensor: _found, ATEN.bucketize.Tensor: _bucket,
     ATEN._to_copy.default: _float8, ATEN.cholesky_solve.default: _cholesky_solved,
     ATEN.__rshift__.Tensor: ATEN.bitwise_right_shift.Tensor, ATEN.__lshift__.Tensor: ATEN.bitwise_left_shift.Tensor,
     ATEN.__rshift__.Scalar: ATEN.bitwise_right_shift.Tensor_Scalar,

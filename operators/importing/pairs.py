@@ -214,7 +214,7 @@ def _fft_of_real(x: Tensor, dims: Sequence[int], normalization: int, onesided: b
     *others, last = dims
     n = x.shape[last]
     cosines, sines = _waves(n, n // 2 + 1 if onesided else n, n, x)
-    found = _fft(Pair(_along(x, cosines, last), -_along(x, sines, last)), others, 0, True)
+    found = _fft(Pair(_along(x, cosines, last), _along(x, -sines, last)), others, 0, True)
     return _scaled(found, [x.shape[dim] for dim in dims], normalization)  # type: ignore[no-any-return]
 
 

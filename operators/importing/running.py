@@ -39,7 +39,9 @@ FEW_TERMS = 16
 ALIKE = 1 / 3
 """Share of the roundoffs of equal terms that a bound needs: half of them are added to less than half of the sum."""
 LARGEST = 1e300
-"""Largest magnitude: the result may be any number."""
+"""Largest magnitude: the result may be any number, and none."""
+INFINITE = 1e299
+"""Magnitude where the result may be infinite, on the side where it is."""
 SAMPLES = 12
 """Evaluations of `sampled`. In every third of them all numbers of a result move the same way."""
 SAMPLED_FACTOR = 4.0
@@ -296,9 +298,9 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 error = torch.zeros(y.shape, dtype=torch.float64, device=y.device)
             if error is not None:
                 if y.is_floating_point() and not exact:
-                    size = y.double().abs()
+                    size = torch.where(y.isinf(), 0.0, y.double().abs())
                     error = error + self.stored * size + torch.where(size < self.least, size / (2 * self.roundoff), 0.0)
-                self.keep(y, error if over is None else torch.where(over, LARGEST, error))
+                self.keep(y, error if over is None else torch.where(over, error.clamp(min=INFINITE), error))
 
     def _moved(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor | None:
         every = [each for arg in args for each in (arg if isinstance(arg, tuple | list) else [arg])]
@@ -344,6 +346,7 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         local = LOCAL[name](y.double(), *values) if name in LOCAL else 2 * y.double().abs()
         if kwargs.get("alpha", 1) != 1:  # a product, which is rounded before it is added
             local = local + (kwargs["alpha"] * args[1]).abs() / 2
+        local = torch.where(y.isinf(), 0.0, local)  # that of a mask, or of what is masked
         return local if error is None else error + local
 
     def _at_ends(
@@ -709,10 +712,11 @@ def _softmax(run: RunningErrors, func: Any, y: Tensor, x: Tensor, dim: int, *_: 
     shifted = x64 - largest
     below = torch.where(shifted.isfinite(), -shifted, 0.0)
     p = torch.softmax(x64, dim)
+    none = (own > LARGEST / 2).any(dim, True)  # a sum on the way to it may be inf - inf
     own = torch.where(x64 < -run.most, 0.0, own) * run.granted  # what leaves the range downwards adds nothing
     reach = torch.where(x64.isfinite(), x64 + own, -math.inf).amax(dim, True)
     # The difference of infinities is no number, of which sums of both signs may be one already.
-    lost = (reach > run.most) | (largest.isfinite() & (largest < -run.most))
+    lost = none | (reach > run.most) | (largest.isfinite() & (largest < -run.most))
     of_exp, terms = EXP_ULPS + below, run.leaning(p, _axes(x, dim))
     of_exp_sum = (p * of_exp).sum(dim, True)
     if "log" in func._schema.name:

@@ -181,9 +181,12 @@ def linear_of_rows(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor
 
 def padded(mode: Any, func: Any, x: torch.Tensor, pad: Sequence[Any], value: float = 0) -> torch.Tensor:
     """The shape of a padded tensor; torch's own makes constants of the sizes of all its axes."""
-    sizes = list(x.shape)
+    sizes, mirrored = list(x.shape), "reflection" in func._schema.name
     for axis in range(len(pad) // 2):
-        sizes[-1 - axis] = sizes[-1 - axis] + pad[2 * axis] + pad[2 * axis + 1]
+        before, after = pad[2 * axis], pad[2 * axis + 1]
+        if mirrored and not (before < sizes[-1 - axis] and after < sizes[-1 - axis]):  # a condition on sizes
+            raise ValueError("an edge is wider than what it mirrors")
+        sizes[-1 - axis] = sizes[-1 - axis] + before + after
     with mode:
         return x.new_empty(sizes)
 
@@ -765,6 +768,10 @@ class Recorded:
         if name in ("view", "permute", "expand", "unsqueeze", "squeeze", "select", "slice"):
             return sympy.Integer(0)
         whole = product(shape(args[0])) if args else count
+        if name in ("sort", "topk", "kthvalue", "mode"):
+            dims = [each for each in node.args[1:] if isinstance(each, int) and not isinstance(each, bool)]
+            dim = node.kwargs.get("dim", (dims[1:] if name == "topk" else dims)[:1] or -1)
+            return whole * shape(args[0])[dim[0] if isinstance(dim, list) else dim]  # by the ranks of all elements
         if name in ("sum", "mean", "var", "prod", "cumsum", "native_layer_norm", "_softmax", "linalg_vector_norm"):
             shrunk = sympy.cancel(whole / count) if whole != count else whole
             self.terms.append(shrunk if shrunk.is_polynomial() else whole)

@@ -350,17 +350,16 @@ def index_put(
     front = told[0] if told == list(range(told[0], told[0] + len(told))) else 0
     whole = [size for axis, size in enumerate(x.shape) if axis not in told]
     out = _held(writer, node, x)
-    with writer.kernel(node) as kernel, kernel.parallel([*whole, "1"]) as index:
-        with kernel.loops(shape, "r") as inner:  # in order, since places may repeat
-            rest = index[:-1]
-            value = kernel.broadcast(values, [*rest[:front], *inner, *rest[front:]], out.dtype)
-            places = [
-                _wrapped(kernel, f"p{axis}", kernel.broadcast(indices[axis], inner), x.shape[axis])
-                if axis in told
-                else rest.pop(0)
-                for axis in range(len(x.shape))
-            ]
-            _combined(kernel, out, places, value, "sum" if accumulate else "")
+    with writer.kernel(node) as kernel, kernel.parallel([*whole, "1"]) as index, kernel.loops(shape, "r") as inner:
+        rest = index[:-1]  # the loops are in order, since places may repeat
+        value = kernel.broadcast(values, [*rest[:front], *inner, *rest[front:]], out.dtype)
+        places = [
+            _wrapped(kernel, f"p{axis}", kernel.broadcast(indices[axis], inner), x.shape[axis])
+            if axis in told
+            else rest.pop(0)
+            for axis in range(len(x.shape))
+        ]
+        _combined(kernel, out, places, value, "sum" if accumulate else "")
     return out
 
 
@@ -492,7 +491,8 @@ ENTRIES: dict[str, Callable[..., Any]] = {
         "full", "full_like", "zeros_like", "ones_like", "zeros", "ones", "scalar_tensor", "new_full", "new_zeros",
         "new_ones",
     )},
-    "aten.empty.memory_format": filled, "aten.empty_permuted.default": filled, "aten.empty_strided.default": filled, "aten.arange.default": counted, "aten.arange.start": counted,
+    **{f"aten.{name}": filled for name in ("empty.memory_format", "empty_permuted.default", "empty_strided.default")},
+     "aten.arange.default": counted, "aten.arange.start": counted,
     "aten.arange.start_step": counted, "aten.tril.default": triangle, "aten.triu.default": triangle,
     "aten.constant_pad_nd.default": padded,
     **{f"aten.{name}_pad{rank}d.default": padded for name in ("reflection", "replication") for rank in (1, 2, 3)},

@@ -28,9 +28,8 @@ def cholesky(writer: Writer, node: Node, x: Array, upper: bool = False, *_: Any)
             with kernel.braces(f"if ({i} >= {j})"):
                 kernel.line(f"ACC sum = {kernel.get(x, place(i, j), 'ACC')};")
                 with kernel.braces(f"for (long long k = 0; k < {j}; k++)"):
-                    kernel.line(
-                        f"sum -= {kernel.get(factor, place(i, 'k'), 'ACC')} * {kernel.get(factor, place(j, 'k'), 'ACC')};"
-                    )
+                    one, other = (kernel.get(factor, place(row, "k"), "ACC") for row in (i, j))
+                    kernel.line(f"sum -= {one} * {other};")
                 root = kernel.get(factor, place(j, j), "ACC")
                 kernel.put(factor, place(i, j), f"({i} == {j} ? sqrt(sum) : sum / {root})")
         if outs[1]:
