@@ -35,7 +35,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 
 def _distances(x: Tensor, y: Tensor, p: float, mode: Any = None) -> Tensor:
     apart = x.unsqueeze(-2) - y.unsqueeze(-3)
-    return torch.linalg.vector_norm(apart, p, -1)
+    found: Tensor = torch.linalg.vector_norm(apart, p, -1)
+    return found
 
 
 def _strided(x: Tensor, size: Sequence[Any], stride: Sequence[Any], offset: Any = None) -> Any:
@@ -120,7 +121,8 @@ def _float8(x: Tensor, *, dtype: Any = None, **_: Any) -> Any:
 def _cholesky_solved(b: Tensor, factor: Tensor, upper: bool = False) -> Tensor:
     lower = factor.mT if upper else factor
     half = ATEN.linalg_solve_triangular.default(lower, b, upper=False)
-    return ATEN.linalg_solve_triangular.default(lower.mT, half, upper=True)
+    found: Tensor = ATEN.linalg_solve_triangular.default(lower.mT, half, upper=True)
+    return found
 
 
 RULES: dict[Any, Callable[..., Any]] = {

@@ -770,8 +770,8 @@ class Recorded:
         whole = product(shape(args[0])) if args else count
         if name in ("sort", "topk", "kthvalue", "mode"):
             dims = [each for each in node.args[1:] if isinstance(each, int) and not isinstance(each, bool)]
-            dim = node.kwargs.get("dim", (dims[1:] if name == "topk" else dims)[:1] or -1)
-            return whole * shape(args[0])[dim[0] if isinstance(dim, list) else dim]  # by the ranks of all elements
+            dim: Any = node.kwargs.get("dim", [*dims[name == "topk" :], -1][0])
+            return whole * shape(args[0])[dim]  # by the ranks of all elements
         if name in ("sum", "mean", "var", "prod", "cumsum", "native_layer_norm", "_softmax", "linalg_vector_norm"):
             shrunk = sympy.cancel(whole / count) if whole != count else whole
             self.terms.append(shrunk if shrunk.is_polynomial() else whole)

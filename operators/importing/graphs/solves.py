@@ -14,7 +14,7 @@ def cholesky(writer: Writer, node: Node, x: Array, upper: bool = False, *_: Any)
     outs = writer.results(node)
     factor = outs[0]
     assert factor is not None
-    *batch, n, _ = x.shape
+    batch, n = x.shape[:-2], x.shape[-1]
     with writer.kernel(node) as kernel, kernel.parallel([*batch, "1"]) as index:
         lead = index[:-1]
 
