@@ -23,21 +23,13 @@ from torch.utils import _pytree as pytree
 from operators.definition.forms import tensors_bytes
 from operators.expression import MAX_CHARACTERS
 from operators.importing.draws import observed, shrunk, varied
+from operators.importing.foreign import Failed, Unrolled, foreign
 from operators.importing.graphs.graph import Graph, checked, evaluate
 from operators.importing.problems import Problem, problem_of
 from operators.importing.running import running
+from operators.importing.substitutes import prepare_torch
 from operators.importing.symbols import at
-from operators.importing.tracing import (
-    REAL_S,
-    Failed,
-    Leaves,
-    Recorded,
-    Symbolic,
-    Unrolled,
-    attempts,
-    foreign,
-    prepare_torch,
-)
+from operators.importing.tracing import REAL_S, Leaves, Recorded, Symbolic, attempts
 
 LARGE = 2.0**45
 """Factor by which inputs of a verdict are larger than those of the source at most."""

@@ -21,15 +21,15 @@ PARTS = {torch.complex64: torch.float32, torch.complex128: torch.float64, torch.
 
 
 @dataclass(frozen=True)
-class Pair:
+class Complex:
     """Real and imaginary parts."""
 
     real: Any
     imaginary: Any
 
-    def both(self, function: Callable[[Any], Any]) -> Pair:
+    def both(self, function: Callable[[Any], Any]) -> Complex:
         """The pair of what a function makes of each part."""
-        return Pair(function(self.real), function(self.imaginary))
+        return Complex(function(self.real), function(self.imaginary))
 
 
 def holds_complex(module: fx.GraphModule) -> bool:
@@ -43,25 +43,25 @@ def split(x: Tensor) -> Tensor:
     return torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
 
 
-def pair_of(x: Any) -> Pair:
+def pair_of(x: Any) -> Complex:
     """A number, or a tensor of any kind, as a pair."""
-    if isinstance(x, Pair):
+    if isinstance(x, Complex):
         return x
     if isinstance(x, complex):
-        return Pair(x.real, x.imag)
-    return Pair(x, torch.zeros_like(x) if isinstance(x, Tensor) else 0.0)
+        return Complex(x.real, x.imag)
+    return Complex(x, torch.zeros_like(x) if isinstance(x, Tensor) else 0.0)
 
 
-class Pairs(fx.Interpreter):
+class RealParts(fx.Interpreter):
     """Executes a recorded computation with pairs in the places of complex tensors."""
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Execute an operator by its rule, or on both parts of its arguments. It raises ValueError for one without."""
-        leaves = pytree.tree_leaves((args, kwargs), is_leaf=lambda leaf: isinstance(leaf, Pair))
+        leaves = pytree.tree_leaves((args, kwargs), is_leaf=lambda leaf: isinstance(leaf, Complex))
         name = target.overloadpacket.__name__ if isinstance(target, torch._ops.OpOverload) else target.__name__
         if name in MAKERS:
             return MAKERS[name](*args)
-        if not any(isinstance(leaf, Pair | complex) for leaf in leaves):
+        if not any(isinstance(leaf, Complex | complex) for leaf in leaves):
             return self._real(target, name, args, kwargs)
         if name in RULES:
             return RULES[name](*args, **kwargs)
@@ -84,43 +84,43 @@ class Pairs(fx.Interpreter):
         if not (isinstance(found, Tensor) and found.is_complex()):
             return found
         with unset_fake_temporarily():
-            return Pair(found.real.clone(), found.imag.clone())
+            return Complex(found.real.clone(), found.imag.clone())
 
 
 def _on_both(target: Any, args: Any, kwargs: Any) -> Any:
     def part(of: str) -> Any:
         given = pytree.tree_map(
-            lambda leaf: getattr(pair_of(leaf), of) if isinstance(leaf, Pair | complex) else leaf, (args, kwargs),
-            is_leaf=lambda leaf: isinstance(leaf, Pair),
+            lambda leaf: getattr(pair_of(leaf), of) if isinstance(leaf, Complex | complex) else leaf, (args, kwargs),
+            is_leaf=lambda leaf: isinstance(leaf, Complex),
         )  # fmt: skip
         return target(*given[0], **{key: PARTS.get(value, value) for key, value in given[1].items()})
 
     real, imaginary = part("real"), part("imaginary")
     if isinstance(real, tuple | list):
-        return [Pair(*each) for each in zip(real, imaginary, strict=True)]
-    return Pair(real, imaginary) if isinstance(real, Tensor) else real
+        return [Complex(*each) for each in zip(real, imaginary, strict=True)]
+    return Complex(real, imaginary) if isinstance(real, Tensor) else real
 
 
 # --- rules -----------------------------------------------------------------------------------------------------------
 
 
-def _add(a: Any, b: Any, *, alpha: Any = 1, sign: int = 1) -> Pair:
+def _add(a: Any, b: Any, *, alpha: Any = 1, sign: int = 1) -> Complex:
     one, other = pair_of(a), pair_of(b)
-    return Pair(one.real + sign * alpha * other.real, one.imaginary + sign * alpha * other.imaginary)
+    return Complex(one.real + sign * alpha * other.real, one.imaginary + sign * alpha * other.imaginary)
 
 
-def _sub(a: Any, b: Any, *, alpha: Any = 1) -> Pair:
+def _sub(a: Any, b: Any, *, alpha: Any = 1) -> Complex:
     return _add(a, b, alpha=alpha, sign=-1)
 
 
-def _product(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Pair]:
-    def product(a: Any, b: Any) -> Pair:
-        if not isinstance(a, Pair | complex):
+def _product(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Complex]:
+    def product(a: Any, b: Any) -> Complex:
+        if not isinstance(a, Complex | complex):
             return pair_of(b).both(lambda part: function(a, part))
-        if not isinstance(b, Pair | complex):
+        if not isinstance(b, Complex | complex):
             return pair_of(a).both(lambda part: function(part, b))
         one, other = pair_of(a), pair_of(b)
-        return Pair(
+        return Complex(
             function(one.real, other.real) - function(one.imaginary, other.imaginary),
             function(one.real, other.imaginary) + function(one.imaginary, other.real),
         )
@@ -128,28 +128,28 @@ def _product(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Pair]:
     return product
 
 
-def _mul(a: Any, b: Any) -> Pair:
+def _mul(a: Any, b: Any) -> Complex:
     return _product(lambda one, other: one * other)(a, b)
 
 
-def _conj(x: Any) -> Pair:
-    return Pair(pair_of(x).real, -pair_of(x).imaginary)
+def _conj(x: Any) -> Complex:
+    return Complex(pair_of(x).real, -pair_of(x).imaginary)
 
 
-def _squares(x: Pair) -> Any:
+def _squares(x: Complex) -> Any:
     return x.real * x.real + x.imaginary * x.imaginary
 
 
-def _div(a: Any, b: Any) -> Pair:
-    if not isinstance(b, Pair | complex):
+def _div(a: Any, b: Any) -> Complex:
+    if not isinstance(b, Complex | complex):
         return pair_of(a).both(lambda part: part / b)
     squares = _squares(pair_of(b))
     return _mul(a, _conj(b)).both(lambda part: part / squares)
 
 
-def _exp(x: Pair) -> Pair:
+def _exp(x: Complex) -> Complex:
     size = torch.exp(x.real)
-    return Pair(size * torch.cos(x.imaginary), size * torch.sin(x.imaginary))
+    return Complex(size * torch.cos(x.imaginary), size * torch.sin(x.imaginary))
 
 
 def _copied(x: Any, *, dtype: Any = None, **_: Any) -> Any:
@@ -158,7 +158,7 @@ def _copied(x: Any, *, dtype: Any = None, **_: Any) -> Any:
     return pair_of(x).both(lambda part: part if dtype is None else part.to(PARTS[dtype]))
 
 
-def _power(x: Pair, exponent: Any) -> Pair:
+def _power(x: Complex, exponent: Any) -> Complex:
     if not isinstance(exponent, int | float) or exponent != int(exponent) or not 1 <= exponent <= 8:
         raise ValueError("no rule is known for aten.pow of complex numbers with this exponent")
     found = x
@@ -167,13 +167,13 @@ def _power(x: Pair, exponent: Any) -> Pair:
     return found
 
 
-def _where(condition: Any, a: Any, b: Any) -> Pair:
+def _where(condition: Any, a: Any, b: Any) -> Complex:
     one, other = pair_of(a), pair_of(b)
-    return Pair(torch.where(condition, one.real, other.real), torch.where(condition, one.imaginary, other.imaginary))
+    return Complex(torch.where(condition, one.real, other.real), torch.where(condition, one.imaginary, other.imaginary))
 
 
-def _polar(size: Tensor, angle: Tensor) -> Pair:
-    return Pair(size * torch.cos(angle), size * torch.sin(angle))
+def _polar(size: Tensor, angle: Tensor) -> Complex:
+    return Complex(size * torch.cos(angle), size * torch.sin(angle))
 
 
 # --- Fourier transforms: x y = sum_j x_j exp(-2 pi i j k / n), by products with matrices ---
@@ -196,25 +196,25 @@ def _along(x: Tensor, matrix: Tensor, dim: int) -> Tensor:
 def _scaled(x: Any, sizes: Sequence[Any], normalization: int) -> Any:
     count = math.prod(sizes)
     factor = {0: None, 1: 1 / torch.sym_sqrt(count), 2: 1 / count}[normalization]
-    return x if factor is None else x.both(lambda p: p * factor) if isinstance(x, Pair) else x * factor
+    return x if factor is None else x.both(lambda p: p * factor) if isinstance(x, Complex) else x * factor
 
 
-def _fft(x: Any, dims: Sequence[int], normalization: int, forward: bool) -> Pair:
+def _fft(x: Any, dims: Sequence[int], normalization: int, forward: bool) -> Complex:
     found = pair_of(x)
     for dim in dims:
         n = found.real.shape[dim]
         cosines, sines = _waves(n, n, n, found.real)
         sines = -sines if forward else sines
         real = _along(found.real, cosines, dim) - _along(found.imaginary, sines, dim)
-        found = Pair(real, _along(found.real, sines, dim) + _along(found.imaginary, cosines, dim))
+        found = Complex(real, _along(found.real, sines, dim) + _along(found.imaginary, cosines, dim))
     return _scaled(found, [found.real.shape[dim] for dim in dims], normalization)  # type: ignore[no-any-return]
 
 
-def _fft_of_real(x: Tensor, dims: Sequence[int], normalization: int, onesided: bool) -> Pair:
+def _fft_of_real(x: Tensor, dims: Sequence[int], normalization: int, onesided: bool) -> Complex:
     *others, last = dims
     n = x.shape[last]
     cosines, sines = _waves(n, n // 2 + 1 if onesided else n, n, x)
-    found = _fft(Pair(_along(x, cosines, last), _along(x, -sines, last)), others, 0, True)
+    found = _fft(Complex(_along(x, cosines, last), _along(x, -sines, last)), others, 0, True)
     return _scaled(found, [x.shape[dim] for dim in dims], normalization)  # type: ignore[no-any-return]
 
 
@@ -231,8 +231,17 @@ def _fft_to_real(x: Any, dims: Sequence[int], normalization: int, n: Any) -> Ten
     return _scaled(y, sizes, normalization)  # type: ignore[no-any-return]
 
 
+def transformed(mode: Any, func: Any, x: torch.Tensor, dims: Sequence[int], normalization: int, last: Any) -> Any:
+    """The shape of a Fourier transform; torch's own resizes a tensor, which no symbol allows."""
+    sizes, to_real = list(x.shape), "c2r" in func._schema.name
+    if to_real or ("r2c" in func._schema.name and last):
+        sizes[dims[-1]] = last if to_real else sizes[dims[-1]] // 2 + 1
+    with mode:
+        return x.new_empty(sizes, dtype=x.dtype.to_real() if to_real else x.dtype.to_complex())
+
+
 MAKERS: Mapping[str, Callable[..., Any]] = {
-    "view_as_complex": lambda x: Pair(x[..., 0], x[..., 1]), "complex": Pair, "polar": _polar,
+    "view_as_complex": lambda x: Complex(x[..., 0], x[..., 1]), "complex": Complex, "polar": _polar,
     "_fft_r2c": _fft_of_real, "_fft_c2c": _fft, "_fft_c2r": _fft_to_real,
 }  # fmt: skip
 """Operators whose arguments or results are complex."""

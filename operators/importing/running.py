@@ -30,6 +30,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from operators.dtypes import ACCUMULATOR, DTYPES, DType
 from operators.errors import OperatorError
+from operators.importing.decompositions import RULES as DECOMPOSITIONS
 from operators.importing.graphs.graph import TORCH_DTYPES
 from operators.importing.graphs.pointwise import COMPARISONS
 from operators.shared.errors import DIVISION_ULPS, EXP_ULPS, LOG_ULPS, NORMAL_MIN, ROOT_ULPS, SINE_ULPS
@@ -253,9 +254,9 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
             out = func.decompose(*args, **kwargs)
             if out is not NotImplemented:
                 return out
-            table = torch._decomp.decomposition_table
-            if func in table:
-                return table[func](*args, **kwargs)
+            for table in (DECOMPOSITIONS, torch._decomp.decomposition_table):
+                if func in table and (out := table[func](*args, **kwargs)) is not NotImplemented:
+                    return out
         if not any(self.of(x) is not None or (isinstance(x, Tensor) and x.is_floating_point()) for x in args):
             return None
         raise OperatorError(f'the rounding errors of {func} are not known: write bound = "measured"')

@@ -20,7 +20,7 @@ from operators.catalog import load
 from operators.definition.spec import Operator, Task
 from operators.errors import UserError
 from operators.importing.decompositions import RULES
-from operators.importing.pairs import Pair, Pairs, pair_of
+from operators.importing.pairs import Complex, RealParts, pair_of
 from operators.importing.problems import compiled
 from operators.importing.running import running
 from operators.kernel import Kernel
@@ -243,7 +243,7 @@ COMPLEX: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 @pytest.mark.parametrize("name", COMPLEX)
 def test_complex_numbers_are_computed_as_pairs(name: str) -> None:
     module = make_fx(COMPLEX[name])(X)
-    real = make_fx(Pairs(module).run)(X)
+    real = make_fx(RealParts(module).run)(X)
     assert not any(
         value.is_complex() for node in real.graph.nodes if isinstance(value := node.meta.get("val"), torch.Tensor)
     )
@@ -253,8 +253,8 @@ def test_complex_numbers_are_computed_as_pairs(name: str) -> None:
 def test_an_operator_of_complex_numbers_without_a_rule_is_named() -> None:
     module = make_fx(lambda x: torch.fft.rfft(x).tanh().real)(X)
     with pytest.raises(ValueError, match=r"aten\.tanh of complex"):
-        Pairs(module).run(X)
-    assert pair_of(2 + 1j) == Pair(2.0, 1.0)
+        RealParts(module).run(X)
+    assert pair_of(2 + 1j) == Complex(2.0, 1.0)
 
 
 def test_rules_compute_what_torch_does() -> None:

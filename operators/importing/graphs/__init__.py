@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from operators.importing.graphs import moves, pointwise, reductions, solves
+from operators.importing.graphs import moves, pointwise, reductions
 
-OPERATORS: Mapping[str, Callable[..., Any]] = MappingProxyType(
-    pointwise.ENTRIES | reductions.ENTRIES | moves.ENTRIES | solves.ENTRIES
-)
+OPERATORS: Mapping[str, Callable[..., Any]] = MappingProxyType(pointwise.ENTRIES | reductions.ENTRIES | moves.ENTRIES)

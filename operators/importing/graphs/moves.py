@@ -374,7 +374,7 @@ COMBINED = {
     "sum": "{0} + {1}", "prod": "{0} * {1}", "amax": "({1} > {0} || {1} != {1} ? {1} : {0})",
     "amin": "({1} < {0} || {1} != {1} ? {1} : {0})", "add": "{0} + {1}", "multiply": "{0} * {1}",
 }  # fmt: skip
-"""What is at a place, and what comes there, made one; by the name of the reduction."""
+"""Texts that make one number of what is at a place, 0, and of what comes there, 1; by the name of the reduction."""
 
 
 def _combined(kernel: LoopKernel, out: Array, place: Sequence[str], value: str, how: str) -> None:
