@@ -230,7 +230,7 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.keep(out, torch.where(off.isfinite(), off, 0.0) if off.any() else None)
         elif func.is_view:
             self._viewed(func, args, kwargs, out)
-        elif name not in CONSTANTS:
+        elif name not in CONSTANTS and out is not None:  # what only checks its argument makes nothing
             self._follow(func, name, args, kwargs, out)
         return out
 
@@ -755,6 +755,27 @@ def _norm(
     return torch.where(over, LARGEST, error) if order == 2 else error
 
 
+def _cholesky(run: RunningErrors, func: Any, out: Any, x: Tensor, upper: bool = False, **_: Any) -> Any:
+    """To first order, what the errors of a matrix and of the products make of its factor."""
+    factor = (out[0].mT if upper else out[0]).double()
+    size, inverse = factor.abs(), torch.linalg.inv(factor).abs()
+    moved = run.sized(x) + run.sums(x.shape[-1]) * (size @ size.mT)
+    found = size @ (inverse @ moved @ inverse.mT).tril() + ROOT_ULPS * size
+    return found.mT if upper else found, None
+
+
+def _triangular(
+    run: RunningErrors, func: Any, y: Tensor, a: Tensor, b: Tensor, *, upper: bool, left: bool = True, **_: Any
+) -> Tensor:
+    """What the errors of a triangle, of the right side and of the products make of a solution."""
+    triangle = a.double().triu() if upper else a.double().tril()
+    size, inverse = triangle.abs(), torch.linalg.inv(triangle).abs()
+    grown = run.sized(a) + (run.sums(a.shape[-1]) + DIVISION_ULPS) * size
+    if left:
+        return inverse @ (run.sized(b) + grown @ y.double().abs())
+    return (run.sized(b) + y.double().abs() @ grown) @ inverse
+
+
 def _running_extreme(run: RunningErrors, func: Any, out: Any, x: Tensor, dim: int) -> Any:
     found = run.of(x)
     if found is None:
@@ -775,5 +796,5 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_no_training",
                      "_native_batch_norm_legit_functional", "cudnn_batch_norm"), _batch_norm),
     **dict.fromkeys(("var", "std", "var_mean", "std_mean"), _variance), "_softmax": _softmax, "_log_softmax": _softmax,
-    "linalg_vector_norm": _norm,
+    "linalg_vector_norm": _norm, "linalg_cholesky_ex": _cholesky, "linalg_solve_triangular": _triangular,
 }  # fmt: skip

@@ -76,8 +76,10 @@ def padded(mode: Any, func: Any, x: torch.Tensor, pad: Sequence[Any], value: flo
         return x.new_empty(sizes)
 
 
-def solved(mode: Any, func: Any, a: torch.Tensor, b: torch.Tensor, **_: Any) -> Any:
+def solved(mode: Any, func: Any, a: torch.Tensor, b: torch.Tensor, *, left: bool = True, **_: Any) -> Any:
     """The shape of a solution for each matrix; torch's own stretches axes to sizes that are no symbols."""
+    if a.shape[-1] != b.shape[-2 if left else -1]:  # a condition on sizes
+        raise ValueError("a matrix and the right side of its system have other sizes")
     with mode:
         return b.new_empty([*(b if b.dim() >= a.dim() else a).shape[:-2], *b.shape[-2:]])
 

@@ -633,7 +633,10 @@ class Recorded:
         if (drawn and drawn[0] == "constant") or (seen and seen[1] == seen[2] and seen[0] != "normal"):
             value = drawn[1] if drawn and drawn[0] == "constant" else seen[1]
             if entry["dtype"] not in ("T", "ACC", "fp32", "fp64", "fp16", "bf16"):
-                return {"distribution": "integers(0, 1)"}
+                if value <= 1:
+                    return {"distribution": "integers(0, 1)"}
+                self.notes.append(f"`{name}` is {value:g} everywhere in the source, and drawn from 1 to {value:g} here")
+                return {"distribution": f"integers(1, {value:g})"}
             low, high = value - 0.5, value + 0.5
             self.notes.append(
                 f"`{name}` is {value:g} everywhere in the source, and drawn from {low:g} to {high:g} here"

@@ -108,7 +108,7 @@ USERS: dict[str, tuple[tuple[str, ...], str]] = {
         def make():
             return torch.rand(3, 20, 12),
      """),
-    "labels": (("d0", "d1", "d2"), """
+    "labels": (("d0", "d1"), """
         def labels(x, y):
             return F.cross_entropy(x, y, label_smoothing=0.1)
         def make():
