@@ -46,6 +46,7 @@ def prepare_torch() -> None:
     for name in ("constant_pad_nd", *(f"{kind}_pad{n}d" for kind in ("reflection", "replication") for n in (1, 2, 3))):
         register_op_impl(getattr(torch.ops.aten, name).default)(padded)
     register_op_impl(torch.ops.aten.linalg_solve_triangular.default)(solved)
+    register_op_impl(torch.ops.aten.complex.default)(joined)
     for transform in ("_fft_r2c", "_fft_c2c", "_fft_c2r"):
         register_op_impl(getattr(torch.ops.aten, transform).default)(transformed)
     fake_tensor.CONSTANT_NUMEL_LIMIT = MOST_CONSTANT  # a module's own tables may be read while it computes
@@ -74,6 +75,13 @@ def padded(mode: Any, func: Any, x: torch.Tensor, pad: Sequence[Any], value: flo
         sizes[-1 - axis] = sizes[-1 - axis] + before + after
     with mode:
         return x.new_empty(sizes)
+
+
+def joined(mode: Any, func: Any, real: torch.Tensor, imaginary: torch.Tensor) -> Any:
+    """The shape of complex numbers of two parts; torch's own makes constants of the sizes of an imaginary one."""
+    with mode:
+        both = real + imaginary
+        return both.new_empty(both.shape, dtype=both.dtype.to_complex())
 
 
 def solved(mode: Any, func: Any, a: torch.Tensor, b: torch.Tensor, *, left: bool = True, **_: Any) -> Any:
