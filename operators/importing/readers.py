@@ -196,7 +196,8 @@ def _entries(
                 notes.append(f"`{name}` has no value in a workload: it is {EPSILON:g} here")
             else:
                 raise UserError(
-                    f"{path}: no workload gives the number {quote(name)} a value; write one to workload.jsonl beside it"
+                    f"{path}: the number {quote(name)} has no value, as no workload gives it one; write a workload "
+                    "with it to workload.jsonl beside it"
                 )
         entries[name] = {"shape": entry["shape"], "dtype": entry["dtype"], "value": value}
     return entries

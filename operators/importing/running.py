@@ -385,7 +385,8 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return [x]
         if x.dtype == torch.bool:
             return [x, torch.where(own > 0, ~x, x)]
-        width = (own * self.granted).to(x.dtype if x.is_floating_point() else torch.float64)
+        # A little more, for a whole step to be one still where it becomes an integer.
+        width = (own * self.granted * (1 + 2.0**-40)).to(x.dtype if x.is_floating_point() else torch.float64)
         return [(x + width).to(x.dtype), (x - width).to(x.dtype)]
 
     # --- rules ---
@@ -767,7 +768,7 @@ def _cholesky(run: RunningErrors, func: Any, out: Any, x: Tensor, upper: bool = 
 def _triangular(
     run: RunningErrors, func: Any, y: Tensor, a: Tensor, b: Tensor, *, upper: bool, left: bool = True, **_: Any
 ) -> Tensor:
-    """What the errors of a triangle, of the right side and of the products make of a solution."""
+    """The errors of a solution that those of a triangle, of the right side and of the products make."""
     triangle = a.double().triu() if upper else a.double().tril()
     size, inverse = triangle.abs(), torch.linalg.inv(triangle).abs()
     grown = run.sized(a) + (run.sums(a.shape[-1]) + DIVISION_ULPS) * size

@@ -196,7 +196,7 @@ def definition(path: Path, argument: str, reference: str) -> str:
 def test_a_number_of_a_definition_without_workloads_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     place = definition(Path("one.json"), "factor", "import torch\n\ndef run(x, factor):\n    return x * factor\n")
-    with pytest.raises(UserError, match="no workload gives the number `factor` a value"):
+    with pytest.raises(UserError, match="`factor` has no value, as no workload gives it one; write"):
         import_problem(place, out=tmp_path / "one")
 
 
@@ -313,3 +313,9 @@ def test_a_masked_logit_whose_sum_may_be_no_number_loses_its_row() -> None:
     mask = torch.tensor([0.0, -torch.inf], dtype=torch.float64)
     found = running(lambda x: ((x @ x.mT) - 2 * (x @ x.mT) + mask).softmax(-1))(x)
     assert float(found[0].min()) > 1e6 and float(found[1].max()) < 1e6
+
+
+def test_a_whole_number_of_a_rounded_one_is_a_step_off_where_errors_reach_the_next() -> None:
+    x = torch.arange(1.0, 9.0, dtype=torch.float64) / 3
+    found = running(lambda x: ((x * 3).floor().to(torch.int64) + 1).double())(x)
+    assert bool((found > 1e6).all())
