@@ -773,8 +773,10 @@ def _triangular(
     size, inverse = triangle.abs(), torch.linalg.inv(triangle).abs()
     grown = run.sized(a) + (run.sums(a.shape[-1]) + DIVISION_ULPS) * size
     if left:
-        return inverse @ (run.sized(b) + grown @ y.double().abs())
-    return (run.sized(b) + y.double().abs() @ grown) @ inverse
+        found: Tensor = inverse @ (run.sized(b) + grown @ y.double().abs())
+        return found
+    turned: Tensor = (run.sized(b) + y.double().abs() @ grown) @ inverse
+    return turned
 
 
 def _running_extreme(run: RunningErrors, func: Any, out: Any, x: Tensor, dim: int) -> Any:
