@@ -36,6 +36,10 @@ PERTURBATION = {"fp64": 2.0**10}
 """Number of roundoffs, of which one is meant, that show beside the reference's own, by accumulator; else one."""
 
 
+class Undefined(OperatorError):
+    """A reference has no finite result for inputs that were drawn."""
+
+
 @dataclass
 class Expectation:
     """Expected outputs of one question: flat and fp64, as `fitness.oracle.cases.Case` has them."""
@@ -95,7 +99,7 @@ class Answers:
             if self._operator.tolerance.bound == "exact" or not self.element(tensor).is_float:
                 rounded = right[name].to(TORCH_DTYPES[self.element(tensor).name]).double()
                 answer.expected[name] = self._place.flat(rounded)
-                answer.allowed[name] = self._place.flat(torch.zeros_like(rounded))
+                answer.allowed[name] = self._place.flat(self._turned(tensor, question, magnitude, rounded))
                 answer.rms_limit[name] = math.inf
                 continue
             y64, opinions = self._place.flat(right[name]), [(who, other[name]) for who, other in others]
@@ -122,6 +126,14 @@ class Answers:
                 one_of_many=one_of_many,
             )
         return answer
+
+    def _turned(self, tensor: Tensor, question: Question, magnitude: Mapping[str, Any] | None, y: Any) -> torch.Tensor:
+        """The distance that each integer may be off: whole steps, where rounding errors may turn it over."""
+        errors = (magnitude or {}).get(tensor.name)
+        if errors is None or self._operator.tolerance.bound == "exact" or self.element(tensor).is_float:
+            return torch.zeros_like(y)
+        growth = analysed(self.precision(tensor), self._terms(question), "nominal")
+        return torch.where(errors > 0, (growth * self._accumulator.unit_roundoff * errors).round().clamp(min=1), 0.0)
 
     def precision(self, tensor: Tensor) -> Precision:
         """The types that decide on the bounds of an output."""
@@ -287,7 +299,7 @@ class Answers:
         if not (finite and positive):
             problem = "not finite" if function == "reference" else "negative or not finite"
             hints = "".join(f"; {hint}" for hint in departures(self._operator, self._dtype, question.family))
-            raise OperatorError(
+            raise (Undefined if function == "reference" else OperatorError)(
                 f"{self._file}: {function}() made values of `{tensor.name}` that are {problem}, on "
                 f"{question.workload.name} ({question.family} inputs){hints}"
             )

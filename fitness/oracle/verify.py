@@ -13,7 +13,7 @@ is drawn again, on inputs that differ by little, before a kernel fails by it alo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import cycle
 from typing import Any
 
@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from fitness.evaluation import CheckError
-from fitness.oracle.answers import WORDS, Answers, Expectation
+from fitness.oracle.answers import WORDS, Answers, Expectation, Undefined
 from fitness.oracle.bounds import Judgement, judge, place_of
 from fitness.oracle.cases import NAIVE, Case, Question, Related, Trusted
 from fitness.oracle.inputs import (
@@ -47,6 +47,9 @@ from operators.dtypes import DTYPES, DType
 from operators.errors import OperatorError
 from operators.relations import Relation
 
+NOMINAL = "nominal"
+UNDEFINED_DRAWS = 3
+"""Draws from the distributions alone, where one of another family has no finite answer."""
 SECOND_DRAWS = 8
 """Inputs on which the rms of trusted implementations is looked at again before a kernel fails by it."""
 NEARBY = (2.0**-7, 2.0**-5)
@@ -102,7 +105,20 @@ class Oracle:
         `trusted` should run the naive kernel. Without it there is no telling what a plain sum costs on these inputs: an
         estimate stands in, and the second gate finds less.
         """
-        return self._answered(self.question(workload, family, rng, at_end=at_end), trusted)
+
+        def answered(family: str) -> Case:
+            return self._answered(self.question(workload, family, rng, at_end=at_end), trusted)
+
+        return self._defined(answered, family)
+
+    def _defined(self, answered: Callable[[str], Case], family: str) -> Case:
+        """The case of a family; where a partial operator has no finite answer to its draw, one of its distributions."""
+        for other in (NOMINAL,) * UNDEFINED_DRAWS if self.operator.partial else ():
+            try:
+                return answered(family)
+            except Undefined:
+                family = other
+        return answered(family)
 
     def question(self, workload: Workload, family: str, rng: np.random.Generator, *, at_end: bool) -> Question:
         """Inputs without an answer."""
@@ -116,10 +132,14 @@ class Oracle:
         ever. Where only the data tells a dim, and it differs, the inputs come to lie elsewhere. `case` must not be used
         afterwards.
         """
-        inputs = self._drawn(case.workload, case.family, rng)
-        region = case.region if inputs.dims == case.dims else None
-        question = self._question(case.workload, case.family, inputs, at_end=case.at_end, region=region)
-        return self._answered(question, trusted, like=case)
+
+        def answered(family: str) -> Case:
+            inputs = self._drawn(case.workload, family, rng)
+            region = case.region if inputs.dims == case.dims else None
+            question = self._question(case.workload, case.family, inputs, at_end=case.at_end, region=region)
+            return self._answered(question, trusted, like=case)
+
+        return self._defined(answered, case.family)
 
     def _drawn(self, workload: Workload, family: str, rng: np.random.Generator) -> Inputs:
         with self._place.together():  # what reference.py draws may lie on the CPU
@@ -168,7 +188,13 @@ class Oracle:
         for tensor in rng.permutation(np.array([t.name for t in self.operator.inputs if self._may_change(t)])):
             for count in (1, 8, 64, 512) if case.inputs.tensors[tensor].numel() else ():
                 before = case
-                case = self._moved(case, self._inputs[tensor], count, rng, trusted)
+                try:
+                    case = self._moved(case, self._inputs[tensor], count, rng, trusted)
+                except Undefined:
+                    if not self.operator.partial or self._inputs[tensor].role != "in":
+                        raise
+                    self._place.write(case.region, tensor, case.inputs.tensors[tensor])
+                    continue
                 if any(_differ(before.expected[n], case.expected[n], case.allowed[n]) for n in case.expected):
                     return case
         return case

@@ -197,6 +197,9 @@ class _File(_Table):
     """[cost]: what the work amounts to."""
     tolerance: _Tolerance
     """[tolerance]: how far from the reference a result may be."""
+    partial: bool = False
+    """Whether some inputs have no finite result, and it is not known which: where a verdict draws such, it draws
+    others, from the distributions alone."""
 
 
 TABLES: Mapping[str, type[BaseModel]] = {
@@ -299,6 +302,7 @@ def _build(raw: _File, folder: Path) -> Operator:
             raw.tolerance.exact_integers,
         ),
         folder=folder,
+        partial=raw.partial,
     )
     if not operator.outputs:
         raise ValueError("no tensor has the role out or inout")

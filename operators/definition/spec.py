@@ -268,6 +268,8 @@ class Operator:
     """Bytes that a plain algorithm moves; for reporting."""
     tolerance: Tolerance
     folder: Path = field(compare=False)
+    partial: bool = False
+    """Whether some inputs have no finite result: a draw of such is replaced by one from the tensors' distributions."""
     like: str = ""
     """The form of operators/shared that it is like; empty: none."""
     _naive: dict[Path, str] = field(default_factory=dict, compare=False, repr=False)

@@ -163,6 +163,7 @@ def _toml(source: ForeignSource, found: Mapping[str, Any], name: str, dims: Mapp
     yield 'family = "imported"'
     yield f"formula = {text(f'{source.format} {source.origin.stem}: ' + ', '.join(ops)[:300])}"
     yield f"dims = {text(list(dims))}"
+    yield "partial = true"
     dtype = found["dtype"]
     cuda = list(dict.fromkeys([*([dtype] if dtype in ("fp32", "fp16", "bf16", "fp64") else []), *CUDA]))
     yield f"dtypes = {{ cpu = {text(['fp64' if dtype == 'fp64' else 'fp32'])}, cuda = {text(cuda)} }}"
@@ -189,9 +190,10 @@ def _toml(source: ForeignSource, found: Mapping[str, Any], name: str, dims: Mapp
     yield f"\n[cost]\nflops = {text(_cost(found['flops']))}"
     if found["bytes"]:
         yield f"min_bytes = {text(found['bytes'])}"
-    bound = "measured" if found["bound"] == "measured" else "rounding"
     exact = all(not _is_float(t["dtype"]) for t in found["inputs"] if t["role"] == "out")
-    yield f"\n[tolerance]\nbound = {text('exact' if exact else bound)}\nterms = {text(found['terms'])}"
+    measured = "exact" if exact else "measured"
+    yield f"\n[tolerance]\nbound = {text(measured if found['bound'] == 'measured' else 'rounding')}"
+    yield f"terms = {text(found['terms'])}"
 
 
 def _counts(source: ForeignSource, found: Mapping[str, Any]) -> dict[str, int]:

@@ -11,7 +11,7 @@ import ast
 import inspect
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import CodeType
@@ -22,7 +22,10 @@ from torch import nn
 from operators.importing.arguments import DTYPES, argument, drawn, members
 from operators.importing.symbols import whole
 
-FACTORIES = {"rand", "randn", "randint", "empty", "ones", "zeros", "full", "normal", "uniform", "arange", "linspace"}
+SHAPED = {"rand", "randn", "empty", "ones", "zeros", "arange", "linspace", "eye", "randperm"}
+"""Functions that make a tensor of the sizes that they are given, one by one or together."""
+FACTORIES = SHAPED | {"randint", "full", "normal", "uniform"}
+"""With those that are given other numbers too."""
 LEAST_ATTRIBUTE = 8
 """A smaller integer that no input's shape comes from is an attribute, such as a stride, and stays as it is."""
 KNOB = "_size_of_a_problem"
@@ -43,6 +46,8 @@ class Problem:
     """Knobs that the inputs do not come from: attributes, where they are small."""
     workloads: list[dict[str, int]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    changes: bool = False
+    """Whether arguments that it changes in place are results too."""
     is_pure: bool = False
     """Whether it must leave its arguments as they are."""
     chosen: set[str] = field(default_factory=set)
@@ -88,7 +93,8 @@ def _mentioned(text: str, function: str) -> set[str]:
 
 def _module(request: Mapping[str, Any]) -> Problem:
     text = _text(request)
-    code, sizes = compiled(text, request["file"], ("get_inputs", "get_init_inputs"))
+    makers = ("get_inputs", "get_init_inputs")
+    code, sizes = compiled(text, request["file"], makers, tied=request.get("tied", False))
     mentioned = _mentioned(text, "get_inputs")
 
     def made(knob: Knob) -> tuple[Callable[..., Any], list[Any]]:
@@ -101,16 +107,17 @@ def _module(request: Mapping[str, Any]) -> Problem:
 
 def _callable(request: Mapping[str, Any]) -> Problem:
     text, function, maker = _text(request), request["function"], request["inputs"]
-    code, sizes = compiled(text, request["file"], (maker,))
+    code, sizes = compiled(text, request["file"], (maker,), tied=request.get("tied", False))
 
     def made(knob: Knob) -> tuple[Callable[..., Any], list[Any]]:
         names = executed(code, knob, {})
-        args = names[maker]()
-        args = list(args) if isinstance(args, tuple | list) else [args]
-        call = names[function]
-        return (call() if isinstance(call, type) and issubclass(call, nn.Module) else call), args
+        args, call = names[maker](), names[function]
+        call = call() if isinstance(call, type) and issubclass(call, nn.Module) else call
+        if isinstance(args, Mapping) and args.keys() <= inspect.signature(call).parameters.keys():
+            return by_name(call, list(args)), list(args.values())
+        return call, list(args) if isinstance(args, tuple | list) else [args]
 
-    return Problem(sizes, made)
+    return Problem(sizes, made, changes=True)
 
 
 def _axes(request: Mapping[str, Any]) -> Problem:
@@ -174,18 +181,23 @@ def _recorded(request: Mapping[str, Any]) -> Problem:
             return [size[f"{tensor}_{axis}"] for axis, _ in enumerate(told["shape"])]
 
         given = [argument(told, sizes_of, name) for name, told in calls[0]["arguments"].items()]
-
-        def call(*arguments: Any) -> Any:
-            positional = len(arguments) - len(only)
-            return function(*arguments[:positional], **dict(zip(only, arguments[positional:], strict=True)))
-
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        names = [inspect.Parameter(name, kind) for name in calls[0]["arguments"]]
-        call.__signature__ = inspect.Signature(names)  # type: ignore[attr-defined]
-        return call, given
+        return by_name(function, list(calls[0]["arguments"]), only), given
 
     sizes = [{name: size for name, size in each.items() if name in wanted} for each in axes]
     return Problem(sizes[0], made, workloads=sizes, is_pure=True)
+
+
+def by_name(function: Callable[..., Any], names: list[str], only: Sequence[str] | None = None) -> Callable[..., Any]:
+    """The function, called with arguments in this order; `only` those are passed by name, or all of them."""
+    named = names if only is None else only
+
+    def call(*arguments: Any) -> Any:
+        positional = len(arguments) - len(named)
+        return function(*arguments[:positional], **dict(zip(named, arguments[positional:], strict=True)))
+
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    call.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])  # type: ignore[attr-defined]
+    return call
 
 
 def _axes_of(arguments: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, int]]:
@@ -202,9 +214,11 @@ def _axes_of(arguments: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[s
 class Knobs(ast.NodeTransformer):
     """Rewrites a module: it collects the knobs by name, and puts calls in their places."""
 
-    def __init__(self, makers: tuple[str, ...]) -> None:
-        self.makers = makers
+    def __init__(self, makers: tuple[str, ...], *, tied: bool) -> None:
+        self.makers, self.tied = makers, tied
         self.found: dict[str, int] = {}
+        self.helpers: set[str] = set()
+        """Functions of the module, which those that make inputs may call with sizes."""
 
     def visit_Module(self, node: ast.Module) -> ast.Module:
         """Rewrite the constants of the module, then the bodies of functions that make inputs."""
@@ -213,14 +227,18 @@ class Knobs(ast.NodeTransformer):
                 names = [target.id for target in statement.targets if isinstance(target, ast.Name)]
                 self._assignment(statement, names)
             elif isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Tuple):
-                self._unpacked(statement.targets[-1], statement.value)
+                self.unpacked(statement.targets[-1], statement.value)
             elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and statement.value:
                 value = integer(statement.value)
                 if value is not None and value > 0:
                     statement.value = self.knob(statement.target.id, value)
-        for statement in node.body:
-            if isinstance(statement, ast.FunctionDef) and statement.name in self.makers:
-                _Factories(self).visit(statement)
+        functions = [statement for statement in node.body if isinstance(statement, ast.FunctionDef)]
+        self.helpers = {each.name for each in functions} - {*self.makers}
+        for function in functions:
+            if function.name in self.makers:
+                _Factories(self).visit(function)
+                if self.tied:
+                    _Bounds(self.found).visit(function)
         return ast.fix_missing_locations(self._plain(node))
 
     def knob(self, name: str, value: int) -> ast.Call:
@@ -245,7 +263,8 @@ class Knobs(ast.NodeTransformer):
                 if value is not None and value > 1:
                     statement.value.elts[index] = self.knob(f"{names[0]}_{index}", value)
 
-    def _unpacked(self, target: ast.expr, values: ast.Tuple) -> None:
+    def unpacked(self, target: ast.expr, values: ast.Tuple) -> None:
+        """Put calls in the places of sizes that names get together."""
         if isinstance(target, ast.Tuple) and len(target.elts) == len(values.elts):
             for index, (name, element) in enumerate(zip(target.elts, values.elts, strict=True)):
                 value = integer(element)
@@ -283,21 +302,19 @@ class _Factories(ast.NodeTransformer):
         if value is not None and value > 1 and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             node.value = self.knobs.knob(node.targets[0].id, value)
             return node
+        if isinstance(node.value, ast.Tuple):
+            self.knobs.unpacked(node.targets[-1], node.value)
         self.generic_visit(node)
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.Call:
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if name in SHAPED or name in self.knobs.helpers:
+            self._sizes(node.args)
         if name in FACTORIES:
-            if name == "randint":  # bounds come first
-                for argument in node.args:
-                    if isinstance(argument, ast.Tuple | ast.List):
-                        self._sizes(argument.elts)
-            else:
-                self._sizes(node.args)
-                for argument in node.args[:1]:
-                    if isinstance(argument, ast.Tuple | ast.List):
-                        self._sizes(argument.elts)
+            for argument in (*node.args, *(each.value for each in node.keywords if each.arg == "size")):
+                if isinstance(argument, ast.Tuple | ast.List):
+                    self._sizes(argument.elts)
         self.generic_visit(node)
         return node
 
@@ -308,8 +325,23 @@ class _Factories(ast.NodeTransformer):
                 elements[index] = self.knobs.knob(f"d{len(self.knobs.found)}", value)
 
 
+class _Bounds(ast.NodeTransformer):
+    """Rewrites what indices are drawn below: a number that is a size too is that size, as a vocabulary's is."""
+
+    def __init__(self, found: Mapping[str, int]) -> None:
+        self.names = {value: name for name, value in found.items()}
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        self.generic_visit(node)
+        if getattr(node.func, "attr", getattr(node.func, "id", "")) == "randint":
+            for index, bound in enumerate(node.args):
+                if (value := integer(bound)) in self.names:
+                    node.args[index] = ast.Call(ast.Name(KNOB, ast.Load()), [ast.Constant(self.names[value])], [])
+        return node
+
+
 def integer(node: ast.expr) -> int | None:
-    """The value of an expression of integers and `+ - * // **` alone."""
+    """The value of an expression of integers and `+ - * // ** <<` alone."""
     match node:
         case ast.Constant(value=int(value)) if type(value) is int and abs(value) < 2**40:
             return value
@@ -324,6 +356,8 @@ def integer(node: ast.expr) -> int | None:
                     return a - b
                 case ast.Mult():
                     return a * b
+                case ast.LShift() if 0 <= b < 40:
+                    return a << b
                 case ast.FloorDiv() if b:
                     return a // b
                 case ast.Pow() if 0 <= b < 40 and abs(a) < 100:
@@ -331,10 +365,13 @@ def integer(node: ast.expr) -> int | None:
     return None
 
 
-def compiled(text: str, name: str, makers: tuple[str, ...]) -> tuple[CodeType, dict[str, int]]:
-    """A module's code with calls in the places of its knobs, and these with their values. Raises SyntaxError."""
+def compiled(text: str, name: str, makers: tuple[str, ...], *, tied: bool = False) -> tuple[CodeType, dict[str, int]]:
+    """A module's code with calls in the places of its knobs, and these with their values. Raises SyntaxError.
+
+    `tied`: a number that indices are drawn below is the size that has its value.
+    """
     tree = ast.parse(text)
-    knobs = Knobs(makers)
+    knobs = Knobs(makers, tied=tied)
     knobs.visit(tree)
     return compile(tree, name, "exec"), knobs.found
 

@@ -25,6 +25,9 @@ LICENCES = {"mit": "MIT", "apache": "Apache-2.0", "bsd": "BSD", "researcher reci
 PLAIN = {"float32", "float16", "bfloat16", "float64", "int64", "int32", "int8", "uint8", "bool"}
 MOST_WORKLOADS = 12
 HERE = "problem.py"
+"""The file that holds a problem where it is looked at."""
+EPSILON = 1e-6
+"""The small number of a norm that no workload names."""
 
 
 @dataclass(frozen=True)
@@ -184,17 +187,26 @@ def _entries(
     """The inputs of a definition by name, with the values of numbers; `notes` gets what was assumed."""
     entries = {}
     for name, entry in raw["inputs"].items():
+        value = scalars.get(name)
         if entry["shape"] is None and name not in scalars:
-            if not re.search(rf"\b{re.escape(name)} is None\b", raw["reference"]):
-                raise UserError(f"{path}: the number {quote(name)} has no value in its first workload")
-            notes.append(f"`{name}` has no value in a workload: it is None, for which the source has a default")
-        entries[name] = {"shape": entry["shape"], "dtype": entry["dtype"], "value": scalars.get(name)}
+            if re.search(rf"\b{re.escape(name)} is (not )?None\b", raw["reference"]):
+                notes.append(f"`{name}` has no value in a workload: it is None, for which the source has a default")
+            elif re.fullmatch(r"eps(ilon)?|\w+_eps", name):
+                value = EPSILON
+                notes.append(f"`{name}` has no value in a workload: it is {EPSILON:g} here")
+            else:
+                raise UserError(
+                    f"{path}: the number {quote(name)} has no value, as no workload gives it one; write a workload "
+                    "with it to workload.jsonl beside it"
+                )
+        entries[name] = {"shape": entry["shape"], "dtype": entry["dtype"], "value": value}
     return entries
 
 
 def _workloads(path: Path, raw: Mapping[str, Any], beside: Path | None) -> list[dict[str, Any]]:
     """The workloads of a definition: those beside it, or in a data set's folder of that name."""
-    place = beside or path.parents[2] / "workloads" / str(raw.get("op_type", "")) / f"{raw['name']}.jsonl"
+    above = path.resolve().parents
+    place = beside or above[min(2, len(above) - 1)] / "workloads" / str(raw.get("op_type", "")) / f"{raw['name']}.jsonl"
     if not place.is_file():
         return []
     lines = [json.loads(line) for line in read_text(place, 64 << 20).splitlines() if line.strip()]

@@ -30,6 +30,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from operators.dtypes import ACCUMULATOR, DTYPES, DType
 from operators.errors import OperatorError
+from operators.importing.decompositions import RULES as DECOMPOSITIONS
 from operators.importing.graphs.graph import TORCH_DTYPES
 from operators.importing.graphs.pointwise import COMPARISONS
 from operators.importing.steps import Stepwise
@@ -40,7 +41,9 @@ FEW_TERMS = 16
 ALIKE = 1 / 3
 """Share of the roundoffs of equal terms that a bound needs: half of them are added to less than half of the sum."""
 LARGEST = 1e300
-"""Largest magnitude: the result may be any number."""
+"""Largest magnitude: the result may be any number, and none."""
+INFINITE = 1e299
+"""Magnitude where the result may be infinite, on the side where it is."""
 SAMPLES = 12
 """Evaluations of `sampled`. In every third of them all numbers of a result move the same way."""
 SAMPLED_FACTOR = 4.0
@@ -48,7 +51,8 @@ SAMPLED_FACTOR = 4.0
 EXACT = frozenset((
     "relu", "neg", "abs", "maximum", "minimum", "fmax", "fmin", "clamp", "clamp_min", "clamp_max", "floor", "ceil",
     "round", "trunc", "sign", "hardtanh", "threshold", "hardshrink", "where", "masked_fill", "_to_copy", "clone",
-    "copy", "bitwise_and", "bitwise_or", "bitwise_not", "bitwise_xor", *COMPARISONS,
+    "copy", "bitwise_and", "bitwise_or", "bitwise_not", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift",
+    "copysign", *COMPARISONS,
 ))  # fmt: skip
 """Operators without errors of their own."""
 LOCAL: Mapping[str, Callable[..., Any]] = {
@@ -62,7 +66,7 @@ LOCAL: Mapping[str, Callable[..., Any]] = {
     "mul": lambda y, *_: y.abs() / 2, "square": lambda y, *_: y.abs() / 2,
     "leaky_relu": lambda y, *_: y.abs() / 2, "lerp": lambda y, a, b, *_: a.abs() + b.abs(),
     **{name: lambda y, *_: LOG_ULPS * (1 + y.abs()) for name in (
-        "log", "log2", "log10", "log1p", "log_sigmoid_forward", "elu", "celu", "expm1", "logit", "xlogy")},
+        "log", "log2", "log10", "log1p", "lgamma", "log_sigmoid_forward", "elu", "celu", "expm1", "logit", "xlogy")},
     **{name: lambda y, *_: SINE_ULPS * (1 + 0 * y) for name in ("sin", "cos", "tanh", "erf", "erfc")},
 }  # fmt: skip
 """The own error of a function, in roundoffs over two, as the bound grants two of them; others have two of |y|."""
@@ -77,9 +81,11 @@ MOVES = frozenset((
     "roll", "repeat", "tril", "triu", "scatter", "slice_scatter", "select_scatter", "reflection_pad1d",
     "reflection_pad2d", "reflection_pad3d", "replication_pad1d", "replication_pad2d", "replication_pad3d",
     "index_put", "_unsafe_index_put", "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "amax",
-    "amin", "scatter_add", "unfold", "diagonal_copy", "max_unpool2d",
+    "amin", "scatter_add", "scatter_reduce", "unfold", "diagonal_copy", "max_unpool2d",
 ))  # fmt: skip
 """Operators that do to errors what they do to numbers, but for numbers that they bring themselves."""
+READS = ("gather", "index", "_unsafe_index", "index_select", "embedding")
+"""Those of them that read where an index says."""
 POLES: Mapping[str, int] = {
     "div": 1, "reciprocal": 0, "floor_divide": 1, "addcdiv": 2, "rsqrt": 0, "log": 0, "log2": 0, "log10": 0, "xlogy": 1,
     "pow": 0,
@@ -156,7 +162,8 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Error of storing a result, relative to it, in roundoffs over two."""
         self.element = TORCH_DTYPES[element.name]
         self.most = torch.finfo(self.element).max
-        self.most_sum = torch.finfo(TORCH_DTYPES[ACCUMULATOR[element.name]]).max
+        self.sum_type = TORCH_DTYPES[ACCUMULATOR[element.name]]
+        self.most_sum = torch.finfo(self.sum_type).max
         """A larger result, or sum on the way to one, is infinite: what is made of it may be any number."""
         self.longest = 1
         self._held: dict[int, tuple[StorageWeakRef, Tensor]] = {}
@@ -197,14 +204,14 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def keep_floating(self, y: Tensor, error: Tensor | None, exact: bool = False) -> None:
         """The same for a result that is stored, and rounded unless it is exact: what leaves the range is any number."""
-        size = y.double().abs()
+        size = torch.where(y.isinf(), 0.0, y.double().abs())
         over = y.isfinite() & (size > self.most)
         if error is None and over.any():
             error = torch.zeros_like(size)
         if error is not None:
             if not exact:
                 error = error + self.stored * size + torch.where(size < self.least, size / (2 * self.roundoff), 0.0)
-            self.keep(y, torch.where(over, LARGEST, error))
+            self.keep(y, torch.where(over, error.clamp(min=INFINITE), error))
 
     def magnitude(self, y: Tensor) -> Tensor:
         """S of a result."""
@@ -235,7 +242,7 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.keep(out, torch.where(off.isfinite(), off, 0.0) if off.any() else None)
         elif func.is_view:
             self._viewed(func, args, kwargs, out)
-        elif name not in CONSTANTS:
+        elif name not in CONSTANTS and out is not None:  # what only checks its argument makes nothing
             self._follow(func, name, args, kwargs, out)
         return out
 
@@ -259,9 +266,9 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
             out = func.decompose(*args, **kwargs)
             if out is not NotImplemented:
                 return out
-            table = torch._decomp.decomposition_table
-            if func in table:
-                return table[func](*args, **kwargs)
+            for table in (DECOMPOSITIONS, torch._decomp.decomposition_table):
+                if func in table and (out := table[func](*args, **kwargs)) is not NotImplemented:
+                    return out
         if not any(self.of(x) is not None or (isinstance(x, Tensor) and x.is_floating_point()) for x in args):
             return None
         raise OperatorError(f'the rounding errors of {func} are not known: write bound = "measured"')
@@ -293,7 +300,7 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
             found = RULES[name](self, func, out, *args, **kwargs)
             exact = name in ("max", "min", "sort", "topk", "max_pool2d_with_indices", "max_pool3d_with_indices")
         elif name in MOVES:
-            found, exact = self._moved(func, args, kwargs), name != "scatter_add"
+            found, exact = self._moved(func, args, kwargs), name not in ("scatter_add", "scatter_reduce")
         else:
             found, exact = self._smooth(func, name, args, kwargs, outs[0]), name in EXACT
         for y, error in zip(outs, found if isinstance(found, tuple | list) else [found], strict=False):
@@ -309,6 +316,23 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if all(self.of(each) is None for each in every):
             return None
         names = [argument.name for argument in func._schema.arguments]
+        return self._misplaced(func, names, args, self._errors_moved(func, names, args, kwargs))
+
+    def _misplaced(self, func: Any, names: Sequence[str], args: Sequence[Any], error: Tensor) -> Tensor:
+        """The errors of what is moved by an index: any number where errors may make that index another."""
+        at = next((names.index(name) for name in ("index", "indices") if name in names), None)
+        if at is None:
+            return error
+        indices = args[at] if isinstance(args[at], tuple | list) else [args[at]]
+        for number, index in enumerate(indices):
+            own = self.of(index)
+            if own is not None and bool((own > 0).any()):
+                axis = args[names.index("dim")] % args[0].dim() if "dim" in names else number
+                there = _read_there if func._schema.name.split("::")[1] in READS else _written_there
+                error = torch.where(there(func, args, at, number, axis, own), LARGEST, error)
+        return error
+
+    def _errors_moved(self, func: Any, names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
 
         def errors(arg: Any, name: str) -> Any:
             if isinstance(arg, tuple | list):
@@ -329,20 +353,25 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return error
         values = [x.double() if isinstance(x, Tensor) else x for x in args]
         local = LOCAL[name](y.double(), *values) if name in LOCAL else 2 * y.double().abs()
+        if kwargs.get("alpha", 1) != 1:  # a product, which is rounded before it is added
+            local = local + (kwargs["alpha"] * args[1]).abs() / 2
+        local = torch.where(y.isinf(), 0.0, local)  # that of a mask, or of what is masked
         return local if error is None else error + local
 
     def _at_ends(
         self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], y: Tensor
     ) -> Tensor | None:
         """The largest change of a result where each argument is the least or the largest that it may be."""
-        ends = [self._ends(x) for x in args]
+        named = {key: self._ends(value) for key, value in kwargs.items()}
+        ends = [*map(self._ends, args), *named.values()]
         if all(len(each) == 1 for each in ends):
             return None
         if name in ("sin", "cos"):  # they may be equal at both ends
             return self.sized(args[0]).clamp(max=2 / self.granted)
         error = torch.zeros(y.shape, dtype=torch.float64, device=y.device)
         for chosen in itertools.product(*ends):
-            there = func(*chosen, **kwargs).double()
+            given = dict(zip(named, chosen[len(args) :], strict=True))
+            there = func(*chosen[: len(args)], **given).double()
             off = torch.where(there.isnan(), y.abs(), (there - y).abs())  # nan: beyond the end of a root's domain
             off = torch.where(there == y, 0.0, off) / self.granted
             error = torch.maximum(error, torch.nan_to_num(off, nan=0.0, posinf=LARGEST))
@@ -356,12 +385,16 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _ends(self, x: Any) -> list[Any]:
         """The least and the largest that an argument may be; itself where it has no errors."""
+        if isinstance(x, float) and math.isfinite(x):  # a number of the program is rounded to the accumulator
+            rounded = torch.tensor(x, dtype=self.sum_type).item()
+            return [x] if rounded == x or not math.isfinite(rounded) else [x, rounded]
         own = self.of(x)
         if own is None:
             return [x]
         if x.dtype == torch.bool:
             return [x, torch.where(own > 0, ~x, x)]
-        width = (own * self.granted).to(x.dtype if x.is_floating_point() else torch.float64)
+        # A little more, for a whole step to be one still where it becomes an integer.
+        width = (own * self.granted * (1 + 2.0**-40)).to(x.dtype if x.is_floating_point() else torch.float64)
         return [(x + width).to(x.dtype), (x - width).to(x.dtype)]
 
     # --- rules ---
@@ -518,14 +551,53 @@ def _arg(run: RunningErrors, func: Any, y: Tensor, x: Tensor, dim: Any = None, k
 
 
 def _sorted(run: RunningErrors, func: Any, out: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    found = run.of(x)
-    if found is None:
-        return None, None
-    dims = [a for a in args if isinstance(a, int) and not isinstance(a, bool)]
-    dim = kwargs.get("dim", (dims[1:] if "topk" in func._schema.name else dims)[:1] or -1)
-    dim = dim[0] if isinstance(dim, list) else dim
-    largest = found.amax(dim, True).expand(out[0].shape)
-    return largest, torch.where(largest > 0, x.shape[dim] / run.roundoff, 0.0)
+    given = dict(zip((argument.name for argument in func._schema.arguments[1:]), args, strict=False)) | kwargs
+    found, dim = run.of(x), given.get("dim", -1)
+    if not x.dim() or (found is None and given.get("stable")):
+        return found, None
+    largest = torch.zeros_like(out[0], dtype=torch.float64)
+    if found is not None:
+        largest = found.amax(dim, True).expand(out[0].shape)
+    # Which of equal numbers comes first, and of those that errors may make equal, is not told.
+    values, every = out[0].double().movedim(dim, -1), x.double().movedim(dim, -1).sort(-1)[0].contiguous()
+    reach = (2 * run.granted * largest).movedim(dim, -1)
+    ends = (values - reach).contiguous(), (values + reach).contiguous()
+
+    def near(among: Tensor) -> Tensor:
+        return torch.searchsorted(among, ends[1], right=True) - torch.searchsorted(among, ends[0])
+
+    rivals = near(every)
+    left_out = rivals > near(values.sort(-1)[0].contiguous())
+    moved = ((rivals > 1).double() * (x.shape[dim] / run.roundoff)).masked_fill(left_out, LARGEST).movedim(-1, dim)
+    return None if found is None else largest, moved if bool((moved > 0).any()) else None
+
+
+def _read_there(func: Any, args: Sequence[Any], at: int, number: int, axis: int, own: Tensor) -> Tensor:
+    """Whether each result is read at a place that may be another: there a probe that holds nothing else has a one."""
+    shape = list(args[0].shape)
+    shape[axis] += 1
+    probe = torch.zeros(shape, dtype=torch.float64, device=own.device)
+    probe.select(axis, -1).fill_(1)
+    given = list(args)
+    indices = list(given[at]) if isinstance(given[at], tuple | list) else [given[at]]
+    indices[number] = torch.where(own > 0, shape[axis] - 1, indices[number].remainder(shape[axis] - 1))
+    given[0], given[at] = probe, indices if isinstance(given[at], tuple | list) else indices[0]
+    return func(*given) > 0  # type: ignore[no-any-return]
+
+
+def _written_there(func: Any, args: Sequence[Any], at: int, number: int, axis: int, own: Tensor) -> Tensor:
+    """Whether something is written to each place, or kept from it, as an index may be another."""
+    places = torch.zeros_like(args[0], dtype=torch.float64)
+    lists = isinstance(args[at], tuple | list)
+    if lists:
+        if bool((own >= LARGEST / 2).any()) or any(each is None for each in args[at]):
+            return torch.ones_like(places, dtype=torch.bool)
+        turned = own.reshape([*own.shape, *[1] * (places.dim() - len(args[at]))])
+        return places.index_put(tuple(args[at]), turned, accumulate=True) > 0
+    line = [slice(None) if each == axis else slice(size) for each, size in enumerate(own.shape)]
+    anywhere = (own >= LARGEST / 2).any(axis, True).double()  # it may as well be a place that is not among these
+    places[tuple(line)] = anywhere
+    return places.scatter_add(axis, args[at], own) > 0
 
 
 def _max_pool(run: RunningErrors, func: Any, out: Any, x: Tensor, *args: Any) -> Any:
@@ -653,10 +725,11 @@ def _softmax(run: RunningErrors, func: Any, y: Tensor, x: Tensor, dim: int, *_: 
     shifted = x64 - largest
     below = torch.where(shifted.isfinite(), -shifted, 0.0)
     p = torch.softmax(x64, dim)
+    none = (own > LARGEST / 2).any(dim, True)  # a sum on the way to it may be inf - inf
     own = torch.where(x64 < -run.most, 0.0, own) * run.granted  # what leaves the range downwards adds nothing
     reach = torch.where(x64.isfinite(), x64 + own, -math.inf).amax(dim, True)
     # The difference of infinities is no number, of which sums of both signs may be one already.
-    lost = (reach > run.most) | (largest.isfinite() & (largest < -run.most))
+    lost = none | (reach > run.most) | (largest.isfinite() & (largest < -run.most))
     of_exp, terms = EXP_ULPS + below, run.leaning(p, _axes(x, dim))
     of_exp_sum = (p * of_exp).sum(dim, True)
     if "log" in func._schema.name:
@@ -694,6 +767,29 @@ def _norm(
     return torch.where(over, LARGEST, error) if order == 2 else error
 
 
+def _cholesky(run: RunningErrors, func: Any, out: Any, x: Tensor, upper: bool = False, **_: Any) -> Any:
+    """To first order, what the errors of a matrix and of the products make of its factor."""
+    factor = (out[0].mT if upper else out[0]).double()
+    size, inverse = factor.abs(), torch.linalg.inv(factor).abs()
+    moved = run.sized(x) + run.sums(x.shape[-1]) * (size @ size.mT)
+    found = size @ (inverse @ moved @ inverse.mT).tril() + ROOT_ULPS * size
+    return found.mT if upper else found, None
+
+
+def _triangular(
+    run: RunningErrors, func: Any, y: Tensor, a: Tensor, b: Tensor, *, upper: bool, left: bool = True, **_: Any
+) -> Tensor:
+    """The errors of a solution that those of a triangle, of the right side and of the products make."""
+    triangle = a.double().triu() if upper else a.double().tril()
+    size, inverse = triangle.abs(), torch.linalg.inv(triangle).abs()
+    grown = run.sized(a) + (run.sums(a.shape[-1]) + DIVISION_ULPS) * size
+    if left:
+        found: Tensor = inverse @ (run.sized(b) + grown @ y.double().abs())
+        return found
+    turned: Tensor = (run.sized(b) + y.double().abs() @ grown) @ inverse
+    return turned
+
+
 def _running_extreme(run: RunningErrors, func: Any, out: Any, x: Tensor, dim: int) -> Any:
     found = run.of(x)
     if found is None:
@@ -714,5 +810,5 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_no_training",
                      "_native_batch_norm_legit_functional", "cudnn_batch_norm"), _batch_norm),
     **dict.fromkeys(("var", "std", "var_mean", "std_mean"), _variance), "_softmax": _softmax, "_log_softmax": _softmax,
-    "linalg_vector_norm": _norm,
+    "linalg_vector_norm": _norm, "linalg_cholesky_ex": _cholesky, "linalg_solve_triangular": _triangular,
 }  # fmt: skip

@@ -80,7 +80,7 @@ def integer_text(expr: Any, names: Mapping[Any, str]) -> str:
     if expr.is_Pow and expr.exp.is_Integer and expr.exp > 0:
         return f"{_closed(integer_text(expr.base, names))} ** {int(expr.exp)}"
     kind, args = type(expr).__name__, [integer_text(arg, names) for arg in expr.args]
-    if kind in ("FloorDiv", "CleanDiv", "IntTrueDiv"):
+    if kind in ("FloorDiv", "CleanDiv"):
         return f"{_closed(args[0])} // {_closed(args[1])}"
     if kind in ("Mod", "PythonMod"):
         return f"{_closed(args[0])} % {_closed(args[1])}"

@@ -3,41 +3,35 @@
 from __future__ import annotations
 
 import inspect
-import math
 import re
-import signal
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import sympy
 import torch
 from torch import fx, nn
-from torch._decomp import core_aten_decompositions
 from torch._guards import Source
-from torch._subclasses.fake_impls import register_op_impl
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
-    FakeTensor,
     FakeTensorMode,
-    unset_fake_temporarily,
 )
 from torch.func import functional_call, functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, GuardOnDataDependentSymNode, ShapeEnv
-from torch.nn.functional import linear
-from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from operators.definition.reading import REFERENCE_ARGUMENTS
 from operators.definition.spec import CPP_KEYWORDS, RESERVED
 from operators.dtypes import DTYPES
 from operators.expression import parse
+from operators.importing.decompositions import decompositions
 from operators.importing.draws import Draws
-from operators.importing.graphs.graph import DROPOUT, RECURRENCES, aten
+from operators.importing.foreign import Failed, Hopeless, TooLong, foreign, place_of
+from operators.importing.pairs import RealParts, holds_complex, split
 from operators.importing.problems import Problem
+from operators.importing.substitutes import MOST_CONSTANT, NAMESPACE, Seedless, plain_parameters
 from operators.importing.symbols import Unwritable, argument, integer_text, plain, value_of
 
 NAMES = {
@@ -50,35 +44,15 @@ VIEWED = {"squeeze_", "unsqueeze_", "transpose_", "t_"}
 """Operators that look at their argument in another way, as a product with a vector does with its result."""
 LONGEST = 40
 """Characters of a size's expression that is written where it is used; a longer one gets a name."""
-MOST_CONSTANT = 4096
+MADE = ("full", "zeros", "ones", "empty", "arange", "eye", "linspace", "scalar_tensor")
+"""Operators whose results have the type that torch takes where none is given, which is another one in fp64."""
 DROPPED = ("device", "layout", "pin_memory", "memory_format", "non_blocking")
 TRACE_S = 100
 """Seconds that one attempt with symbols may take; after it no sizes are symbols."""
 MOST_CALLS = 5000
 """Functions of torch that a computation may call: a loop of Python over elements calls some for each."""
 REAL_S = 20
-NAMESPACE = "evo_import"
-"""The place of torch's where operators that tracing leaves whole are named as ATen names them."""
-WHOLE: dict[Any, Any] = {}
-"""Operators by the functions that they stand for."""
-LAWS = {torch.Tensor.uniform_, torch.Tensor.normal_, nn.init.uniform_, nn.init.normal_, nn.init.trunc_normal_}
 BY_VALUES = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)
-
-
-class Failed(Exception):
-    """A problem cannot be imported; the text is one line."""
-
-
-class Hopeless(Failed):
-    """No other sizes would help."""
-
-
-class Unrolled(Hopeless):
-    """A foreign source calls a function of torch for each of many elements."""
-
-
-class TooLong(Failed):
-    """A foreign source computes for longer than it may."""
 
 
 class _Named(Source):
@@ -103,164 +77,6 @@ class _Named(Source):
         return isinstance(other, _Named) and other.name == self.name
 
 
-@contextmanager
-def foreign(seconds: int) -> Iterator[None]:
-    """Raise Failed for what a foreign source raises, and where it computes for longer, however busy the machine is."""
-
-    def ring(*_: Any) -> None:
-        raise TimeoutError(f"it takes longer than {seconds} s")
-
-    before, left = signal.signal(signal.SIGPROF, ring), signal.setitimer(signal.ITIMER_PROF, seconds)[0]
-    try:
-        yield
-    except Failed:
-        raise
-    except TimeoutError as error:
-        raise TooLong(str(error)) from None
-    except ModuleNotFoundError as error:
-        raise Hopeless(
-            f"it needs the package {error.name}, which is not here: install it beside torch, or name the folder that "
-            "it lies in by PYTHONPATH"
-        ) from None
-    except (Exception, SystemExit) as error:  # noqa: BLE001 (the border to a foreign source)
-        raise Failed(f"{type(error).__name__}: {' '.join(str(error).split())[:250]}") from None
-    finally:
-        signal.signal(signal.SIGPROF, before)
-        signal.setitimer(signal.ITIMER_PROF, left)
-
-
-def prepare_torch() -> None:
-    """Let modules be built from symbolic sizes, and leave out what a CPU lacks."""
-    fan = nn.init._calculate_fan_in_and_fan_out
-
-    def plain_fan(tensor: torch.Tensor) -> tuple[int, int]:
-        return fan(torch.empty([plain(size) for size in tensor.shape], device="meta"))
-
-    def plain_correct_fan(tensor: torch.Tensor, mode: str) -> int:
-        return plain_fan(tensor)[0 if mode.lower() == "fan_in" else 1]
-
-    nn.init._calculate_fan_in_and_fan_out = plain_fan
-    nn.init._calculate_correct_fan = plain_correct_fan
-    root = math.sqrt
-
-    def either_root(number: Any) -> Any:
-        return torch.sym_sqrt(number) if isinstance(number, torch.SymInt | torch.SymFloat) else root(number)
-
-    math.sqrt = either_root
-    nn.functional.linear = linear_of_rows
-    nn.modules.rnn.isinstance = lambda x, kind: isinstance(x, (int, torch.SymInt) if kind is int else kind)  # type: ignore[attr-defined]
-    WHOLE.update(whole_recurrences())
-    register_op_impl(torch.ops.aten.constant_pad_nd.default)(padded)
-    FakeTensor.__deepcopy__ = copied  # type: ignore[method-assign]
-    torch.SymInt.__deepcopy__ = lambda self, _: self  # type: ignore[attr-defined]
-    torch.Tensor.cuda = lambda self, *_, **__: self  # type: ignore[method-assign]
-    nn.Module.cuda = lambda self, *_, **__: self  # type: ignore[method-assign]
-    torch.cuda.synchronize = lambda *_: None
-
-
-def linear_of_rows(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """The result of torch's own, which makes constants of the sizes of a tensor of more than two axes."""
-    if input.dim() <= 2:
-        return linear(input, weight, bias)
-    rows = linear(input.reshape(math.prod(input.shape[:-1]), input.shape[-1]), weight, bias)
-    return rows.reshape(*input.shape[:-1], weight.shape[0])
-
-
-def whole_recurrences() -> dict[Any, Any]:
-    """Operators in the place of torch's recurrences, which tracing would take apart into operators of each step."""
-    made = {}
-    for own in map(aten, RECURRENCES):
-        packet = own.overloadpacket.__name__
-        name, schema = f"{NAMESPACE}::{packet}", str(own._schema)
-        torch.library.define(name, schema[schema.index("(") :])
-        torch.library.impl(name, "CPU", own)
-        torch.library.register_fake(name, recurrence_shapes)
-        made[getattr(torch, packet)] = getattr(getattr(torch.ops, NAMESPACE), packet).default
-    return made
-
-
-def recurrence_shapes(x: torch.Tensor, states: Any, weights: Any, *rest: Any) -> tuple[torch.Tensor, ...]:
-    """The shapes of a recurrence's results: the states of all steps, and the last ones."""
-    ends = states if isinstance(states, list | tuple) else [states]
-    is_both_ways = rest[4]
-    every = x.new_empty([*x.shape[:2], ends[0].shape[2] * (2 if is_both_ways else 1)])
-    return every, *(torch.empty_like(each) for each in ends)
-
-
-def padded(mode: Any, func: Any, x: torch.Tensor, pad: Sequence[Any], value: float = 0) -> torch.Tensor:
-    """The shape of a padded tensor; torch's own makes constants of the sizes of all its axes."""
-    sizes = list(x.shape)
-    for axis in range(len(pad) // 2):
-        sizes[-1 - axis] = sizes[-1 - axis] + pad[2 * axis] + pad[2 * axis + 1]
-    with mode:
-        return x.new_empty(sizes)
-
-
-def copied(tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
-    """The copy of a layer's tensor, whose memory has no size to copy."""
-    made = tensor.detach().clone()
-    memo[id(tensor)] = made = nn.Parameter(made) if isinstance(tensor, nn.Parameter) else made
-    return made
-
-
-@contextmanager
-def plain_parameters() -> Iterator[None]:
-    """Let tensors be parameters as they are: a new Parameter would be a constant to the tracer."""
-    parameter, assign = nn.Parameter, nn.Module.__setattr__
-
-    class Plain(parameter):  # type: ignore[misc,valid-type]
-        def __new__(cls, data: Any = None, requires_grad: bool = True) -> Any:
-            return data
-
-    def assigned(self: nn.Module, name: str, value: Any) -> None:
-        if name in self.__dict__.get("_parameters", {}) and type(value) is not parameter:
-            del self._parameters[name]
-        assign(self, name, value)
-
-    nn.Parameter, nn.Module.__setattr__ = Plain, assigned  # type: ignore[misc,method-assign]
-    try:
-        yield
-    finally:
-        nn.Parameter, nn.Module.__setattr__ = parameter, assign  # type: ignore[misc,method-assign]
-
-
-class Seedless(TorchFunctionMode):
-    """Leaves generators out of calls, as symbols have no values to draw, and makes shapes depend on no values."""
-
-    def __init__(self, most_calls: float = math.inf) -> None:
-        super().__init__()
-        self.left, self.most_calls = most_calls, most_calls
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call the function without its generator."""
-        kwargs = {name: each for name, each in (kwargs or {}).items() if name != "generator"}
-        if func in LAWS:  # a symbol among its numbers would become a constant
-            args, kwargs = pytree.tree_map_only(torch.SymFloat, plain, (args, kwargs))
-        if func in WHOLE and len(args) > DROPOUT and isinstance(args[3], bool):  # no packed sequences
-            func, args = WHOLE[func], (*args[: DROPOUT + 1], False, *args[DROPOUT + 2 :])
-        if kwargs.get("inplace"):  # torch takes those apart by numbers that no symbol can shape
-            return args[0].copy_(func(*args, **{**kwargs, "inplace": False}))
-        counts = func in (torch.bincount, torch.Tensor.bincount)
-        found = counted(*args, **kwargs) if counts else func(*args, **kwargs)
-        if func is torch.linspace and isinstance(found, FakeTensor) and not found._has_symbolic_sizes_strides:
-            with unset_fake_temporarily():  # rates of layers are read from it
-                found.constant = func(*args, **kwargs)
-        # A tracer reads attributes of tensors, many for each that it meets: only what makes tensors counts.
-        self.left -= isinstance(found, torch.Tensor)
-        if self.left < 0:
-            raise Unrolled(
-                f"it calls more than {self.most_calls:,} functions of torch, as loops of Python over elements do: a "
-                "graph needs functions of whole tensors"
-            )
-        return found
-
-
-def counted(x: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0) -> torch.Tensor:
-    """The result of torch.bincount for values below `minlength`; trials tell whether they are."""
-    weights = torch.ones_like(x, dtype=torch.int64) if weights is None else weights
-    return torch.zeros(minlength, dtype=weights.dtype, device=x.device).scatter_add(0, x.to(torch.int64), weights)
-
-
 class Leaves:
     """The tensors that a call is made of: parameters and buffers of its module, and tensors among its arguments."""
 
@@ -278,7 +94,8 @@ class Leaves:
                 elif hasattr(each, "dropout") and isinstance(each.dropout, float):
                     each.__dict__["dropout"] = 0.0
                 for name, value in list(vars(each).items()):  # a state that it was made with, and did not register
-                    if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim():
+                    numbers = isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
+                    if numbers and value.dim():
                         del vars(each)[name]
                         each.register_buffer(name, value)
             self._add(self.module.named_parameters(), "parameter")
@@ -298,6 +115,9 @@ class Leaves:
                 self.paths.append([first, *keys])
                 self.tensors.append(leaf)
                 self.origins.append("input")
+        self.complex = [tensor.is_complex() for tensor in self.tensors]
+        """Whether each of the tensors has pairs of real numbers in the place of complex ones."""
+        self.tensors = [split(tensor) for tensor in self.tensors]
 
     def _add(self, named: Any, origin: str) -> None:
         for name, tensor in named:
@@ -307,16 +127,20 @@ class Leaves:
             self.paths.append([name])
 
     def __call__(self, *tensors: torch.Tensor) -> Any:
-        """Call with these tensors in the places of the leaves."""
+        """Call with these tensors in the places of the leaves; complex results are pairs of real numbers too."""
+        paired = zip(tensors, self.complex, strict=True)
+        tensors = tuple(torch.view_as_complex(x) if is_complex else x for x, is_complex in paired)
         flat = list(self.flat)
         for place, tensor in zip(self.places, tensors[self.held :], strict=True):
             flat[place] = tensor
         args = pytree.tree_unflatten(flat, self.spec)
         with torch.no_grad():
             if self.module is None:
-                return self.call(*args)
-            held = dict(zip(self.names[: self.held], tensors[: self.held], strict=True))
-            return functional_call(self.module, held, tuple(args))
+                found = self.call(*args)
+            else:
+                held = dict(zip(self.names[: self.held], tensors[: self.held], strict=True))
+                found = functional_call(self.module, held, tuple(args))
+            return pytree.tree_map_only(torch.Tensor, split, found)
 
 
 def argument_names(function: Any) -> list[str]:
@@ -357,14 +181,17 @@ class Symbolic:
             tensors = self.leaves.tensors
             with torch.no_grad(), Seedless(MOST_CALLS):
                 function = functionalize(lambda _, *given: self.leaves(*given))
-                table: Any = core_aten_decompositions()
+                table: Any = decompositions()
                 with plain_parameters():
                     try:
                         self.module = make_fx(function, table, "real", _allow_non_fake_inputs=True)(held, *tensors)
-                    except BY_VALUES:
+                        if holds_complex(self.module):
+                            run = RealParts(self.module).run
+                            self.module = make_fx(run, table, "real", _allow_non_fake_inputs=True)(held, *tensors)
+                    except BY_VALUES as error:
                         raise Hopeless(
-                            "it decides by values of its tensors (an `if`, nonzero, a mask as an index), which no "
-                            "graph can say"
+                            f"{place_of(error)}it decides by values of its tensors (an `if`, nonzero, a mask as an "
+                            "index), which no graph can say"
                         ) from None
 
     def expr(self, number: Any) -> Any:
@@ -464,7 +291,9 @@ class Recorded:
     def __init__(self, symbolic: Symbolic, problem: Problem) -> None:
         self.symbolic, self.notes = symbolic, list[str]()
         self.module = symbolic.module
-        self._clean()
+        self.changed: list[str] = []
+        """Arguments that are results too, after all that is returned, as the source changes them in place."""
+        self._clean(problem.changes)
         self.taken: set[str] = set()
         self.symbols: dict[Any, str] = {}
         self.dims: dict[str, str] = {}
@@ -499,18 +328,33 @@ class Recorded:
 
     # --- preparation ------------------------------------------------------------------------------------------------
 
-    def _clean(self) -> None:
-        """Take out changes of inputs that nothing reads, and what nothing needs."""
-        graph = self.module.graph
-        for node in list(graph.nodes):
+    def _clean(self, changes: bool) -> None:
+        """Take out changes of inputs, but for those that are results, and what nothing needs."""
+        graph, leaves = self.module.graph, self.symbolic.leaves
+        *nodes, output = graph.nodes
+        placeholders = [node for node in nodes if node.op == "placeholder"]
+        origins = dict(zip(placeholders[1:], zip(leaves.names, leaves.origins, strict=True), strict=True))
+        written: dict[str, fx.Node] = {}
+        for node in nodes:
             if node.op == "call_function" and _operator(node) == "copy_":
+                name, origin = origins.get(node.args[0], ("", ""))
+                written |= {name: node.args[1]} if origin == "input" else {}
                 node.replace_all_uses_with(node.args[1])
                 graph.erase_node(node)
+        returned = [leaf for leaf in pytree.tree_leaves(output.args[0]) if isinstance(leaf, fx.Node)]
+        written = {name: value for name, value in written.items() if value not in returned}
+        if changes or not returned:
+            self.changed = list(written)
+        elif written:
+            listed = ", ".join(f"`{name}`" for name in written)
+            self.notes.append(f"the source changes {listed} in place too; the task is what it returns")
+        output.args = ((output.args[0], [written[name] for name in self.changed]),)
         graph.eliminate_dead_code(lambda node: node.op in ("placeholder", "output"))
 
     def _used_symbols(self) -> set[Any]:
         found: set[Any] = set()
-        for node in self.module.graph.nodes:
+        _, *nodes = self.module.graph.nodes  # the first argument has a size of every symbol
+        for node in nodes:
             unused = node.op == "placeholder" and not node.users
             for value in [] if unused else pytree.tree_leaves(node.meta.get("val")):
                 numbers = value.shape if isinstance(value, torch.Tensor) else [value]
@@ -541,6 +385,8 @@ class Recorded:
         if common not in NAMES:
             raise ValueError(f"tensors of type {common} cannot be imported")
         self.dtype = NAMES[common]
+        self.is_short = False
+        """Whether numbers of another type are rounded to 16 bits on the way."""
         self.converted: list[dict[str, Any]] = []
         for node, name, tensor in used:
             mine = self._named(name)
@@ -585,6 +431,11 @@ class Recorded:
         if name is None:
             raise ValueError(f"tensors of type {str(dtype).removeprefix('torch.')} cannot be imported")
         if name == self.dtype:
+            return "T"
+        if name in ("fp16", "bf16"):
+            if not self.is_short:
+                self.notes.append(f"what the source rounds to {name} is T here, which a task in 16 bits alone rounds")
+            self.is_short = True
             return "T"
         return "ACC" if name == "fp32" and self.dtype in ("fp16", "bf16") else name
 
@@ -632,11 +483,12 @@ class Recorded:
             self.refs[node] = self.refs[node.args[1]]  # type: ignore[index]
             return
         tensors = [each for each in (value if isinstance(value, tuple | list) else [value]) if each is not None]
+        given = ({"dtype": tensors[0].dtype} if name in MADE else {}) | node.kwargs
         made = {
             "name": self._named(node.name),
             "op": _written(node),
             "args": [self._argument(each) for each in node.args],
-            "kwargs": {k: self._argument(v) for k, v in node.kwargs.items() if k not in DROPPED and v is not None},
+            "kwargs": {k: self._argument(v) for k, v in given.items() if k not in DROPPED and v is not None},
             "outputs": [{"shape": self._shape(each), "dtype": self._dtype(each.dtype)} for each in tensors],
         }
         self.nodes.append(made)
@@ -647,7 +499,7 @@ class Recorded:
         tensor: Any = self.module
         for part in str(node.target).split("."):
             tensor = getattr(tensor, part)
-        values = tensor.detach()
+        values = tensor.detach() if getattr(tensor, "constant", None) is None else tensor.constant
         if values.numel() > MOST_CONSTANT or type(values).__name__ == "FakeTensor":
             raise ValueError(f"a constant of {values.numel()} elements is part of it; make it an argument")
         name = self._named(f"constant{len(self.constants) + 1}")
@@ -686,6 +538,10 @@ class Recorded:
         if name in ("view", "permute", "expand", "unsqueeze", "squeeze", "select", "slice"):
             return sympy.Integer(0)
         whole = product(shape(args[0])) if args else count
+        if name in ("sort", "topk", "kthvalue", "mode"):
+            dims = [each for each in node.args[1:] if isinstance(each, int) and not isinstance(each, bool)]
+            dim: Any = node.kwargs.get("dim", [*dims[name == "topk" :], -1][0])
+            return whole * shape(args[0])[dim]  # by the ranks of all elements
         if name in ("sum", "mean", "var", "prod", "cumsum", "native_layer_norm", "_softmax", "linalg_vector_norm"):
             shrunk = sympy.cancel(whole / count) if whole != count else whole
             self.terms.append(shrunk if shrunk.is_polynomial() else whole)
@@ -693,13 +549,14 @@ class Recorded:
 
     def _outputs(self) -> list[dict[str, Any]]:
         (output,) = [node for node in self.module.graph.nodes if node.op == "output"]
-        leaves = [leaf for leaf in pytree.tree_leaves(output.args[0]) if _is_node(leaf, self.refs)]
+        result, changed = output.args[0]
+        leaves = [leaf for leaf in pytree.tree_leaves(result) if _is_node(leaf, self.refs)] + changed
         if not leaves:
-            raise ValueError("it returns no tensor")
+            raise ValueError("it returns no tensor, and changes none of its arguments")
         names = [self._named("y" if len(leaves) == 1 else f"y{index}") for index in range(len(leaves))]
         waiting = iter(names)
         self.returned = _structure(
-            pytree.tree_map(lambda leaf: next(waiting) if _is_node(leaf, self.refs) else None, output.args[0])
+            pytree.tree_map(lambda leaf: next(waiting) if _is_node(leaf, self.refs) else None, result)
         )
         self.described_outputs: list[dict[str, Any]] = []
         self.results = [list(leaf.meta["val"].shape) for leaf in leaves]
@@ -783,7 +640,10 @@ class Recorded:
         if (drawn and drawn[0] == "constant") or (seen and seen[1] == seen[2] and seen[0] != "normal"):
             value = drawn[1] if drawn and drawn[0] == "constant" else seen[1]
             if entry["dtype"] not in ("T", "ACC", "fp32", "fp64", "fp16", "bf16"):
-                return {"distribution": "integers(0, 1)"}
+                if value <= 1:
+                    return {"distribution": "integers(0, 1)"}
+                self.notes.append(f"`{name}` is {value:g} everywhere in the source, and drawn from 1 to {value:g} here")
+                return {"distribution": f"integers(1, {value:g})"}
             low, high = value - 0.5, value + 0.5
             self.notes.append(
                 f"`{name}` is {value:g} everywhere in the source, and drawn from {low:g} to {high:g} here"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from operators.importing.graphs.graph import Node
-from operators.importing.graphs.kernels import Array, LoopKernel, Writer, as_text, axes, cast, stored, total
+from operators.importing.graphs.kernels import Array, LoopKernel, Writer, as_text, axes, cast, kind, stored, total
 
 Index = list[str]
 
@@ -204,6 +204,8 @@ def filled(writer: Writer, node: Node, *args: Any) -> Array:
         "zeros_like": 0,
         "new_zeros": 0,
         "empty": 0,
+        "empty_permuted": 0,
+        "empty_strided": 0,
         "ones": 1,
         "ones_like": 1,
         "new_ones": 1,
@@ -338,25 +340,49 @@ def indexed(writer: Writer, node: Node, x: Array, indices: list[Any]) -> Array:
 def index_put(
     writer: Writer, node: Node, x: Array, indices: list[Any], values: Array, accumulate: bool = False
 ) -> Array:
-    """A copy, and then values at places that tensors tell."""
+    """A copy, and then values at places that tensors tell, where some axes stay whole."""
     told = [axis for axis, each in enumerate(indices) if isinstance(each, Array)]
-    if told != list(range(len(told))) or any(indices[axis].dtype == "bool" for axis in told):
-        raise NotImplementedError("no loops are known for aten.index_put with a mask, or behind whole axes")
-    shape = max((indices[axis].shape for axis in told), key=lambda s: (len(s), sum(size != "1" for size in s)))
+    if any(indices[axis].dtype == "bool" for axis in told):
+        raise NotImplementedError(
+            "no loops are known for aten.index_put with a mask, and a value for each of its places"
+        )
+    shape = _stretched([indices[axis].shape for axis in told])
+    front = told[0] if told == list(range(told[0], told[0] + len(told))) else 0
+    whole = [size for axis, size in enumerate(x.shape) if axis not in told]
     out = _held(writer, node, x)
-    with writer.kernel(node) as kernel, kernel.parallel([*x.shape[len(told) :], "1"]) as index:
-        rest = index[:-1]
-        with kernel.loops(shape, "r") as inner:  # in order, since places may repeat
-            places = [_wrapped(kernel, f"p{a}", kernel.broadcast(indices[a], inner), x.shape[a]) for a in told]
-            value = kernel.broadcast(values, [*inner, *rest], out.dtype)
-            _added(kernel, out, [*places, *rest], value, accumulate)
+    with writer.kernel(node) as kernel, kernel.parallel([*whole, "1"]) as index, kernel.loops(shape, "r") as inner:
+        rest = index[:-1]  # the loops are in order, since places may repeat
+        value = kernel.broadcast(values, [*rest[:front], *inner, *rest[front:]], out.dtype)
+        places = [
+            _wrapped(kernel, f"p{axis}", kernel.broadcast(indices[axis], inner), x.shape[axis])
+            if axis in told
+            else rest.pop(0)
+            for axis in range(len(x.shape))
+        ]
+        _combined(kernel, out, places, value, "sum" if accumulate else "")
     return out
 
 
-def _added(kernel: LoopKernel, out: Array, place: Sequence[str], value: str, accumulate: bool) -> None:
-    if accumulate:
+def _stretched(shapes: Sequence[Sequence[str]]) -> list[str]:
+    """The shape that all of these are stretched to."""
+    depth = max(map(len, shapes))
+    aligned = [["1"] * (depth - len(shape)) + list(shape) for shape in shapes]
+    return [next((size for size in sizes if size != "1"), "1") for sizes in zip(*aligned, strict=True)]
+
+
+COMBINED = {
+    "sum": "{0} + {1}", "prod": "{0} * {1}", "amax": "({1} > {0} || {1} != {1} ? {1} : {0})",
+    "amin": "({1} < {0} || {1} != {1} ? {1} : {0})", "add": "{0} + {1}", "multiply": "{0} * {1}",
+}  # fmt: skip
+"""Texts that make one number of what is at a place, 0, and of what comes there, 1; by the name of the reduction."""
+
+
+def _combined(kernel: LoopKernel, out: Array, place: Sequence[str], value: str, how: str) -> None:
+    """Store a value at a place, or what it makes of the one that is there."""
+    if how:
         kernel.written[out.stored] = ""
-        value = f"{kernel.get(out, place)} + {value}"
+        kernel.line(f"{kind(out.dtype)} v = {value};")
+        value = COMBINED[how].format(kernel.get(out, place), "v")
     kernel.put(out, place, value)
 
 
@@ -389,21 +415,38 @@ def gathered(writer: Writer, node: Node, x: Array, dim: int, index: Array, *_: A
 
 def scattered(writer: Writer, node: Node, x: Array, dim: int, index: Array, source: Any, *rest: Any) -> Array:
     """A copy, and then values along one axis at places that an index tells, in order."""
-    name, overload = node.op.split(".")[1:]
-    if "reduce" in name or overload in ("reduce", "value_reduce"):
-        raise NotImplementedError(f"no loops are known for {node.op}")
+    how = next((each for each in rest if isinstance(each, str)), "sum" if "scatter_add" in node.op else "")
+    if how and how not in COMBINED:
+        raise NotImplementedError(f"no loops are known for {node.op} with {how}")
     out = _held(writer, node, x)
+    replaces = False in rest  # what is at a place counts only where nothing comes there
     dim %= len(x.shape)
     others = ["1" if a == dim else size for a, size in enumerate(index.shape)]
     with writer.kernel(node) as kernel, kernel.parallel(others) as i, kernel.loop("r", index.shape[dim]) as r:
         place = [r if a == dim else each for a, each in enumerate(i)]
         at = _wrapped(kernel, "p", kernel.get(index, place), x.shape[dim])
+        to = [at if a == dim else each for a, each in enumerate(place)]
         if isinstance(source, Array):
             value = kernel.get(source, place, out.dtype)
         else:
             value = cast(kernel.number(source), out.dtype)
-        _added(kernel, out, [at if a == dim else each for a, each in enumerate(place)], value, name == "scatter_add")
+        if replaces:
+            kernel.line("bool first = true;")
+            with kernel.braces(f"for (long long b = 0; b < {r}; b++)"):
+                other = kernel.get(index, ["b" if a == dim else each for a, each in enumerate(place)])
+                kernel.line(f"if ({_from_start(kernel, other, x.shape[dim])} == {at}) first = false;")
+            with kernel.braces("if (first)"):
+                kernel.put(out, to, value)
+            with kernel.braces("if (!first)"):
+                _combined(kernel, out, to, value, how)
+        else:
+            _combined(kernel, out, to, value, how)
     return out
+
+
+def _from_start(kernel: LoopKernel, place: str, size: str) -> str:
+    """A place that may be counted from the end, as an expression."""
+    return f"({place} < 0 ? {place} + {kernel.size(size)} : {place})"
 
 
 def placed(writer: Writer, node: Node, x: Array, source: Array, dim: int = 0, start: Any = 0, *rest: Any) -> Array:
@@ -448,7 +491,8 @@ ENTRIES: dict[str, Callable[..., Any]] = {
         "full", "full_like", "zeros_like", "ones_like", "zeros", "ones", "scalar_tensor", "new_full", "new_zeros",
         "new_ones",
     )},
-    "aten.empty.memory_format": filled, "aten.arange.default": counted, "aten.arange.start": counted,
+    **{f"aten.{name}": filled for name in ("empty.memory_format", "empty_permuted.default", "empty_strided.default")},
+     "aten.arange.default": counted, "aten.arange.start": counted,
     "aten.arange.start_step": counted, "aten.tril.default": triangle, "aten.triu.default": triangle,
     "aten.constant_pad_nd.default": padded,
     **{f"aten.{name}_pad{rank}d.default": padded for name in ("reflection", "replication") for rank in (1, 2, 3)},
@@ -456,7 +500,8 @@ ENTRIES: dict[str, Callable[..., Any]] = {
     "aten._unsafe_index.Tensor": indexed, "aten.index_put.default": index_put,
     "aten._unsafe_index_put.default": index_put, "aten.index_select.default": index_select,
     "aten.embedding.default": embedding, "aten.gather.default": gathered, "aten.scatter.src": scattered,
-    "aten.scatter.value": scattered, "aten.scatter_add.default": scattered, "aten.slice_scatter.default": placed,
+    "aten.scatter.value": scattered, "aten.scatter_add.default": scattered, "aten.scatter_reduce.two": scattered,
+    "aten.scatter.reduce": scattered, "aten.scatter.value_reduce": scattered, "aten.slice_scatter.default": placed,
     "aten.select_scatter.default": placed,
     **{f"aten.{name}.default": same for name in ("alias", "detach", "lift_fresh_copy", "alias_copy", "detach_copy")},
 }  # fmt: skip

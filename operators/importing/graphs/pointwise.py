@@ -71,7 +71,8 @@ FUNCTIONS: Mapping[str, str | Callable[[list[Any]], str]] = {
     "logical_or": "((a0 != 0) || (a1 != 0))", "logical_xor": "((a0 != 0) != (a1 != 0))", "bitwise_and": "(a0 & a1)",
     "bitwise_or": "(a0 | a1)", "bitwise_xor": "(a0 ^ a1)", "where": "(a0 ? a1 : a2)", "masked_fill": "(a1 ? a2 : a0)",
     "addcmul": "a0 + a3 * a1 * a2", "addcdiv": "a0 + a3 * a1 / a2", "lerp": "a0 + a2 * (a1 - a0)",
-    "xlogy": "(a0 == 0 ? 0 : a0 * log(a1))",
+    "xlogy": "(a0 == 0 ? 0 : a0 * log(a1))", "copysign": "copysign(a0, a1)", "lgamma": "lgamma(a0)",
+    "bitwise_left_shift": "(a0 << a1)", "bitwise_right_shift": "(a0 >> a1)",
     # the same number in another type
     "_to_copy": "a0", "clone": "a0", "copy": "a1", "alias": "a0", "detach": "a0", "lift_fresh_copy": "a0",
 }  # fmt: skip
@@ -96,7 +97,8 @@ OVERLOADS: Mapping[str, str] = {
     "where": "self ScalarOther ScalarSelf Scalar",
     "masked_fill": "Scalar Tensor", "bitwise_and": "Tensor Scalar", "bitwise_or": "Tensor Scalar",
     "bitwise_xor": "Tensor Scalar", "floor_divide": "default Scalar", "lerp": "Scalar Tensor", "round": "default",
-    "xlogy": "Tensor",
+    "xlogy": "Tensor", "copysign": "Tensor Scalar", "bitwise_left_shift": "Tensor Tensor_Scalar",
+    "bitwise_right_shift": "Tensor Tensor_Scalar",
 }  # fmt: skip
 _TWO = ["add", "sub", "rsub", "mul", "fmod", "remainder", "eq", "ne", "lt", "le", "gt", "ge"]
 

@@ -1,0 +1,234 @@
+"""Functions of torch that no tracer with symbols takes as they are, and what is called in their places."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses import fake_tensor
+from torch._subclasses.fake_impls import register_op_impl
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+from torch.nn.functional import linear
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from operators.importing.decompositions import decompositions
+from operators.importing.foreign import Unrolled
+from operators.importing.graphs.graph import DROPOUT, RECURRENCES, aten
+from operators.importing.pairs import transformed
+from operators.importing.symbols import plain
+
+MOST_CONSTANT = 4096
+"""Elements of a tensor of the source's own that is part of a graph."""
+NAMESPACE = "evo_import"
+"""The place of torch's where operators that tracing leaves whole are named as ATen names them."""
+LAWS = {torch.Tensor.uniform_, torch.Tensor.normal_, nn.init.uniform_, nn.init.normal_, nn.init.trunc_normal_}
+
+
+def prepare_torch() -> None:
+    """Let modules be built from symbolic sizes, and leave out what a CPU lacks."""
+    fan = nn.init._calculate_fan_in_and_fan_out
+
+    def plain_fan(tensor: torch.Tensor) -> tuple[int, int]:
+        return fan(torch.empty([plain(size) for size in tensor.shape], device="meta"))
+
+    def plain_correct_fan(tensor: torch.Tensor, mode: str) -> int:
+        return plain_fan(tensor)[0 if mode.lower() == "fan_in" else 1]
+
+    nn.init._calculate_fan_in_and_fan_out = plain_fan
+    nn.init._calculate_correct_fan = plain_correct_fan
+    root = math.sqrt
+
+    def either_root(number: Any) -> Any:
+        return torch.sym_sqrt(number) if isinstance(number, torch.SymInt | torch.SymFloat) else root(number)
+
+    math.sqrt = either_root
+    nn.functional.linear = linear_of_rows
+    nn.modules.rnn.isinstance = lambda x, kind: isinstance(x, (int, torch.SymInt) if kind is int else kind)  # type: ignore[attr-defined]
+    WHOLE.update(whole_recurrences())
+    for name in ("constant_pad_nd", *(f"{kind}_pad{n}d" for kind in ("reflection", "replication") for n in (1, 2, 3))):
+        register_op_impl(getattr(torch.ops.aten, name).default)(padded)
+    register_op_impl(torch.ops.aten.linalg_solve_triangular.default)(solved)
+    register_op_impl(torch.ops.aten.complex.default)(joined)
+    for transform in ("_fft_r2c", "_fft_c2c", "_fft_c2r"):
+        register_op_impl(getattr(torch.ops.aten, transform).default)(transformed)
+    fake_tensor.CONSTANT_NUMEL_LIMIT = MOST_CONSTANT  # a module's own tables may be read while it computes
+    FakeTensor.__deepcopy__ = copied  # type: ignore[method-assign]
+    torch.SymInt.__deepcopy__ = lambda self, _: self  # type: ignore[attr-defined]
+    torch.Tensor.cuda = lambda self, *_, **__: self  # type: ignore[method-assign]
+    nn.Module.cuda = lambda self, *_, **__: self  # type: ignore[method-assign]
+    torch.cuda.synchronize = lambda *_: None
+
+
+def linear_of_rows(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """The result of torch's own, which makes constants of the sizes of a tensor of more than two axes."""
+    if input.dim() <= 2:
+        return linear(input, weight, bias)
+    rows = linear(input.reshape(math.prod(input.shape[:-1]), input.shape[-1]), weight, bias)
+    return rows.reshape(*input.shape[:-1], weight.shape[0])
+
+
+def whole_recurrences() -> dict[Any, Any]:
+    """Operators in the place of torch's recurrences, which tracing would take apart into operators of each step."""
+    made = {}
+    for own in map(aten, RECURRENCES):
+        packet = own.overloadpacket.__name__
+        name, schema = f"{NAMESPACE}::{packet}", str(own._schema)
+        torch.library.define(name, schema[schema.index("(") :])
+        torch.library.impl(name, "CPU", own)
+        torch.library.register_fake(name, recurrence_shapes)
+        made[getattr(torch, packet)] = getattr(getattr(torch.ops, NAMESPACE), packet).default
+    return made
+
+
+def recurrence_shapes(x: torch.Tensor, states: Any, weights: Any, *rest: Any) -> tuple[torch.Tensor, ...]:
+    """The shapes of a recurrence's results: the states of all steps, and the last ones."""
+    ends = states if isinstance(states, list | tuple) else [states]
+    is_both_ways = rest[4]
+    every = x.new_empty([*x.shape[:2], ends[0].shape[2] * (2 if is_both_ways else 1)])
+    return every, *(torch.empty_like(each) for each in ends)
+
+
+def padded(mode: Any, func: Any, x: torch.Tensor, pad: Sequence[Any], value: float = 0) -> torch.Tensor:
+    """The shape of a padded tensor; torch's own makes constants of the sizes of all its axes."""
+    sizes, mirrored = list(x.shape), "reflection" in func._schema.name
+    for axis in range(len(pad) // 2):
+        before, after = pad[2 * axis], pad[2 * axis + 1]
+        if mirrored and not (before < sizes[-1 - axis] and after < sizes[-1 - axis]):  # a condition on sizes
+            raise ValueError("an edge is wider than what it mirrors")
+        sizes[-1 - axis] = sizes[-1 - axis] + before + after
+    with mode:
+        return x.new_empty(sizes)
+
+
+def joined(mode: Any, func: Any, real: torch.Tensor, imaginary: torch.Tensor) -> Any:
+    """The shape of complex numbers of two parts; torch's own makes constants of the sizes of an imaginary one."""
+    with mode:
+        both = real + imaginary
+        return both.new_empty(both.shape, dtype=both.dtype.to_complex())
+
+
+def solved(mode: Any, func: Any, a: torch.Tensor, b: torch.Tensor, *, left: bool = True, **_: Any) -> Any:
+    """The shape of a solution for each matrix; torch's own stretches axes to sizes that are no symbols."""
+    if a.shape[-1] != b.shape[-2 if left else -1]:  # a condition on sizes
+        raise ValueError("a matrix and the right side of its system have other sizes")
+    with mode:
+        return b.new_empty([*(b if b.dim() >= a.dim() else a).shape[:-2], *b.shape[-2:]])
+
+
+def copied(tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
+    """The copy of a layer's tensor, whose memory has no size to copy."""
+    made = tensor.detach().clone()
+    memo[id(tensor)] = made = nn.Parameter(made) if isinstance(tensor, nn.Parameter) else made
+    return made
+
+
+@contextmanager
+def plain_parameters() -> Iterator[None]:
+    """Let tensors be parameters as they are: a new Parameter would be a constant to the tracer."""
+    parameter, assign = nn.Parameter, nn.Module.__setattr__
+
+    class Plain(parameter):  # type: ignore[misc,valid-type]
+        def __new__(cls, data: Any = None, requires_grad: bool = True) -> Any:
+            return data
+
+    def assigned(self: nn.Module, name: str, value: Any) -> None:
+        if name in self.__dict__.get("_parameters", {}) and type(value) is not parameter:
+            del self._parameters[name]
+        assign(self, name, value)
+
+    nn.Parameter, nn.Module.__setattr__ = Plain, assigned  # type: ignore[misc,method-assign]
+    try:
+        yield
+    finally:
+        nn.Parameter, nn.Module.__setattr__ = parameter, assign  # type: ignore[misc,method-assign]
+
+
+class Seedless(TorchFunctionMode):
+    """Leaves generators out of calls, as symbols have no values to draw, and makes shapes depend on no values."""
+
+    def __init__(self, most_calls: float = math.inf) -> None:
+        super().__init__()
+        self.left, self.most_calls = most_calls, most_calls
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call the function without its generator."""
+        kwargs = {name: each for name, each in (kwargs or {}).items() if name != "generator"}
+        if func in LAWS:  # a symbol among its numbers would become a constant
+            args, kwargs = pytree.tree_map_only(torch.SymFloat, plain, (args, kwargs))
+        if func in WHOLE and len(args) > DROPOUT and isinstance(args[3], bool):  # no packed sequences
+            func, args = WHOLE[func], (*args[: DROPOUT + 1], False, *args[DROPOUT + 2 :])
+        if kwargs.get("inplace"):  # torch takes those apart by numbers that no symbol can shape
+            return args[0].copy_(func(*args, **{**kwargs, "inplace": False}))
+        found = INSTEAD.get(func, func)(*args, **kwargs)
+        if func is torch.linspace and isinstance(found, FakeTensor) and not found._has_symbolic_sizes_strides:
+            with unset_fake_temporarily():  # rates of layers are read from it
+                found.constant = func(*args, **kwargs)
+        # A tracer reads attributes of tensors, many for each that it meets: only what makes tensors counts.
+        self.left -= isinstance(found, torch.Tensor)
+        if self.left < 0:
+            raise Unrolled(
+                f"it calls more than {self.most_calls:,} functions of torch, as loops of Python over elements do: a "
+                "graph needs functions of whole tensors"
+            )
+        return found
+
+
+def counted(x: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0) -> torch.Tensor:
+    """The result of torch.bincount for values below `minlength`; trials tell whether they are."""
+    weights = torch.ones_like(x, dtype=torch.int64) if weights is None else weights
+    return torch.zeros(minlength, dtype=weights.dtype, device=x.device).scatter_add(0, x.to(torch.int64), weights)
+
+
+def framed(
+    x: torch.Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None, window: Any = None,
+    center: bool = True, pad_mode: str = "reflect", normalized: bool = False, onesided: bool | None = None,
+    return_complex: bool | None = None, **_: Any,
+) -> torch.Tensor:  # fmt: skip
+    """The result of torch.stft, which makes constants of all sizes."""
+    hop, width = hop_length or n_fft // 4, win_length or n_fft
+    window = torch.ones(width, dtype=x.dtype) if window is None else window
+    before = (n_fft - width) // 2
+    window = torch.nn.functional.pad(window, (before, n_fft - width - before))
+    signal = x if x.dim() == 2 else x[None]
+    if center:
+        signal = torch.nn.functional.pad(signal[:, None], (n_fft // 2, n_fft // 2), mode=pad_mode)[:, 0]
+    frames = signal.unfold(1, n_fft, hop) * window
+    whole = onesided is False or x.is_complex()
+    found = (torch.fft.fft if whole else torch.fft.rfft)(frames, norm="ortho" if normalized else "backward").mT
+    found = found if x.dim() == 2 else found[0]
+    return found if return_complex else torch.view_as_real(found)
+
+
+def stretched(x: torch.Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", **more: Any) -> Any:
+    """The result of torch's interpolation, whose bicubic one makes constants of all sizes."""
+    if mode != "bicubic" or more.get("antialias") or more.get("recompute_scale_factor"):
+        return torch.nn.functional.interpolate(x, size, scale_factor, mode, **more)
+    sizes = list(size) if isinstance(size, tuple | list) else None if size is None else [size] * 2
+    factor = scale_factor if isinstance(scale_factor, tuple | list) else [scale_factor] * 2
+    factors = None if scale_factor is None else [float(each) for each in factor]
+    if factors and all(each.is_integer() for each in factors):
+        sizes, factors = [n * int(each) for n, each in zip(x.shape[2:], factors, strict=True)], None
+    rule = decompositions()[torch.ops.aten.upsample_bicubic2d.vec]
+    return rule(x, sizes, bool(more.get("align_corners")), factors)
+
+
+def with_diagonal(x: torch.Tensor, value: float, wrap: bool = False) -> torch.Tensor:
+    """The result of fill_diagonal_, which functions without side effects know no other form of."""
+    if x.dim() != 2 or wrap:
+        return x.fill_diagonal_(value, wrap)
+    x.diagonal().fill_(value)
+    return x
+
+
+INSTEAD: dict[Any, Callable[..., Any]] = {
+    torch.bincount: counted, torch.Tensor.bincount: counted, torch.stft: framed, torch.Tensor.stft: framed,
+    torch.nn.functional.interpolate: stretched, torch.Tensor.fill_diagonal_: with_diagonal,
+}  # fmt: skip
+"""Functions of torch that no tracer with symbols takes as they are, and what is called in their places."""
+WHOLE: dict[Any, Any] = {}
+"""Operators that tracing leaves whole, by the functions that they stand for."""

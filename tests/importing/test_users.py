@@ -1,0 +1,321 @@
+"""Problems as users bring them: functions of PyTorch of all kinds become operators whose first kernel is right."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from evo.outside.importing import import_problem
+from fitness.evaluation import Rejection
+from fitness.judging.mutation_test import MutationTest
+from fitness.targets import place
+from operators.catalog import load
+from operators.definition.spec import Operator, Task
+from operators.errors import UserError
+from operators.importing.decompositions import RULES
+from operators.importing.pairs import Complex, RealParts, pair_of
+from operators.importing.problems import compiled
+from operators.importing.running import running
+from operators.kernel import Kernel
+
+USERS: dict[str, tuple[tuple[str, ...], str]] = {
+    "cache": (("B", "H", "L", "D"), """
+        def cache(q, new, cache, at):
+            cache[torch.arange(q.shape[0]), :, at] = new
+            score = (q.unsqueeze(2) @ cache.mT).squeeze(2)
+            seen = torch.arange(cache.shape[2])[None] <= at[:, None]
+            return score.masked_fill(~seen[:, None], -float("inf")).softmax(-1)
+        def make():
+            B, H, L, D = 3, 4, 40, 8
+            return torch.randn(B, H, D), torch.randn(B, H, D), torch.randn(B, H, L, D), torch.randint(0, L, (B,))
+     """),
+    "quantised": (("d0", "d1"), """
+        def quantised(x, weight):
+            y = (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)) * weight
+            scale = y.abs().amax(-1, keepdim=True).clamp(min=1e-8) / 127
+            return torch.round(y / scale).clamp(-128, 127).to(torch.int8), scale.squeeze(-1)
+        def make():
+            return {"x": torch.randn(64, 96), "weight": torch.rand(96) + 0.5}
+     """),
+    "float8": (("d0", "d1"), """
+        def float8(x):
+            scale = x.abs().amax(-1, keepdim=True).clamp(1e-4) / 448
+            return (x / scale).clamp(-448, 448).to(torch.float8_e4m3fn).float() * scale
+        def make():
+            return torch.randn(32, 128),
+     """),
+    "rotated": (("d0", "d1", "d2", "d3"), """
+        def rotated(x):
+            angle = torch.outer(torch.arange(x.shape[1]).float(), 1 / 10 ** torch.linspace(0, 3, x.shape[3] // 2))
+            turn = torch.polar(torch.ones_like(angle), angle)[None, :, None]
+            pairs = torch.view_as_complex(x.reshape(*x.shape[:3], -1, 2))
+            return torch.view_as_real(pairs * turn).flatten(3)
+        def make():
+            return torch.randn(2, 20, 4, 16),
+     """),
+    "convolved": (("d0", "d1", "d2", "d4"), """
+        def convolved(u, k):
+            n = 2 * u.shape[-1]
+            return torch.fft.irfft(torch.fft.rfft(u, n=n) * torch.fft.rfft(k, n=n), n=n)[..., : u.shape[-1]]
+        def make():
+            return torch.randn(2, 8, 48), torch.randn(8, 48)
+     """),
+    "solved": (("d0", "d1"), """
+        def solved(x, y):
+            kernel = torch.exp(-torch.cdist(x, x) ** 2) + torch.eye(x.shape[0])
+            return torch.cholesky_solve(y[:, None], torch.linalg.cholesky(kernel)).squeeze(1)
+        def make():
+            return torch.randn(40, 3), torch.randn(40)
+     """),
+    "segments": (("d0",), """
+        def segments(x, of):
+            largest = torch.full((6,), -1e30).scatter_reduce(0, of, x, "amax")
+            e = (x - largest[of]).exp()
+            return e / torch.zeros(6).index_add_(0, of, e)[of]
+        def make():
+            return torch.randn(100), torch.randint(0, 6, (100,))
+     """),
+    "steps": (("n",), """
+        def steps(p, g, m):
+            m.mul_(0.9).add_(g)
+            p.add_(m, alpha=-0.01)
+        def make():
+            n = 1 << 8
+            return torch.randn(n), torch.randn(n), torch.randn(n)
+     """),
+    "filtered": (("d0", "d1"), """
+        def filtered(logits):
+            values, places = torch.topk(logits, 5, dim=-1)
+            p = values.softmax(-1)
+            p = p.masked_fill(p.cumsum(-1) - p >= 0.8, 0.0)
+            return torch.zeros_like(logits).scatter(-1, places, p / p.sum(-1, keepdim=True))
+        def make():
+            return torch.randn(16, 60),
+     """),
+    "tables": (("d1", "d2"), """
+        MOVES = torch.tensor([0, 1, -1])
+        WEIGHTS = torch.tensor([0.5, 0.25, 0.25])
+        def tables(f):
+            mixed = f * WEIGHTS.view(-1, 1, 1)
+            return torch.stack([torch.roll(mixed[i], int(MOVES[i]), 0) for i in range(3)])
+        def make():
+            return torch.rand(3, 20, 12),
+     """),
+    "labels": (("d0", "d1"), """
+        def labels(x, y):
+            return F.cross_entropy(x, y, label_smoothing=0.1)
+        def make():
+            return torch.randn(30, 300), torch.randint(0, 300, (30,))
+     """),
+}  # fmt: skip
+"""By name: the dims that are found, and the source."""
+FAST = ("quantised", "cache")
+
+
+def written(folder: Path, name: str) -> str:
+    place = folder / f"{name}.py"
+    place.write_text("import torch\nimport torch.nn.functional as F\n\n" + textwrap.dedent(USERS[name][1]))
+    return str(place)
+
+
+def imported(folder: Path, name: str) -> tuple[Operator, list[str]]:
+    source = written(folder, name)
+    made, lines = import_problem(f"{source}:{name}", inputs=f"{source}:make", out=folder / name)
+    return load(str(made)), lines
+
+
+def verdict(operator: Operator, folder: Path, *changes: tuple[str, str]) -> list[Rejection | None]:
+    """The verdicts on an operator's first kernel, and on it with each of the changes."""
+    kernel = Kernel(operator.name, "cpu", operator.naive("cpu"))
+    host = place(operator, Task(operator.name, "fp32", "cpu"), workload_set="cpu", folder=folder)
+    test = MutationTest(host, kernel, operator.hidden)
+    try:
+        found = [test.naive().rejection]
+        for old, new in changes:
+            assert old in kernel.source
+            found.append(test.tried(Kernel(operator.name, "cpu", kernel.source.replace(old, new, 1))).rejection)
+    finally:
+        test.close()
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", USERS)
+def test_a_users_function_has_dims_and_a_first_kernel_that_is_right(name: str, tmp_path: Path) -> None:
+    operator, lines = imported(tmp_path, name)
+    assert operator.dims == USERS[name][0]
+    assert not [line for line in lines if line.startswith("naive.")]
+    assert verdict(operator, tmp_path) == [None]
+
+
+@pytest.mark.slow
+def test_a_wrong_kernel_of_a_users_function_is_refused(tmp_path: Path) -> None:
+    """Integers may be one off where rounding turns them over, and nowhere else."""
+    operator, _ = imported(tmp_path, "quantised")
+    changes = [("(rint(a0))", "(trunc(a0))"), ("ACC(127)", "ACC(128)")]
+    if "ACC(127)" not in operator.naive("cpu"):
+        changes[1] = ("(ACC)(127)", "(ACC)(128)")
+    right, *wrong = verdict(operator, tmp_path, *changes)
+    assert right is None and all(wrong)
+
+
+@pytest.mark.slow
+def test_arguments_that_are_changed_in_place_are_results(tmp_path: Path) -> None:
+    operator, _ = imported(tmp_path, "steps")
+    assert [tensor.name for tensor in operator.outputs] == ["y0", "y1"]
+
+
+@pytest.mark.slow
+def test_a_message_names_the_line_of_the_source(tmp_path: Path) -> None:
+    source = tmp_path / "chosen.py"
+    source.write_text(
+        "import torch\n\ndef chosen(x):\n    if x.max() > 0:\n        return x\n    return -x\n\n"
+        "def make():\n    return torch.randn(8)\n"
+    )
+    with pytest.raises(UserError, match=r"line 4, `if x.max\(\) > 0:`: it decides by values"):
+        import_problem(f"{source}:chosen", inputs=f"{source}:make", out=tmp_path / "chosen")
+
+
+def definition(path: Path, argument: str, reference: str) -> str:
+    told = {
+        "name": "scaled", "axes": {"n": {"type": "var"}},
+        "inputs": {"x": {"shape": ["n"], "dtype": "float32"}, argument: {"shape": None, "dtype": "float32"}},
+        "outputs": {"y": {"shape": ["n"], "dtype": "float32"}}, "reference": reference,
+    }  # fmt: skip
+    path.write_text(json.dumps(told))
+    return str(path)
+
+
+def test_a_number_of_a_definition_without_workloads_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    place = definition(Path("one.json"), "factor", "import torch\n\ndef run(x, factor):\n    return x * factor\n")
+    with pytest.raises(UserError, match="`factor` has no value, as no workload gives it one; write"):
+        import_problem(place, out=tmp_path / "one")
+
+
+# --- sizes ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("def make():\n    B, T = 2, 1 << 4\n    return torch.randn(B, T)", {"B": 2, "T": 16}),
+        ("def boxes(n):\n    return torch.rand(n, 4)\ndef make():\n    return boxes(300)", {"d0": 300}),
+        ("def make():\n    return torch.full((8,), 12), torch.randint(0, 9, size=(6,))", {"d0": 8, "d1": 6}),
+        ("def make():\n    return torch.eye(30), torch.randperm(7)", {"d0": 30, "d1": 7}),
+    ],
+)
+def test_sizes_are_found_where_a_function_makes_inputs(source: str, found: dict[str, int]) -> None:
+    assert compiled(source, "problem.py", ("make",))[1] == found
+
+
+def test_what_indices_are_drawn_below_is_tied_to_the_size_that_it_is() -> None:
+    source = "import torch\ndef make():\n    return torch.randn(4, 900), torch.randint(0, 900, (4,))"
+    code, found = compiled(source, "problem.py", ("make",), tied=True)
+    assert found == {"d0": 4, "d1": 900, "d2": 4}
+    names: dict[str, Any] = {"_size_of_a_problem": lambda name: {"d0": 3, "d1": 2, "d2": 50}[name]}
+    exec(code, names)
+    assert int(names["make"]()[1].max()) < 2
+
+
+# --- rules ------------------------------------------------------------------------------------------------------------
+
+X = torch.linspace(-2, 2, 24, dtype=torch.float64).reshape(4, 6) + 0.01
+COMPLEX: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "spectrum": lambda x: torch.view_as_real(
+        torch.fft.fft2(torch.view_as_complex(x.reshape(2, 2, 3, 2)), norm="ortho")
+    ),
+    "back": lambda x: torch.fft.irfft(torch.fft.rfft(x, dim=1), n=5, dim=1),
+    "even": lambda x: torch.fft.irfft2(torch.fft.rfft2(x) / (1 + 2j)),
+    "sizes": lambda x: torch.fft.rfft(x).abs() + torch.complex(x, x + 5).angle()[:, :4],
+    "exponents": lambda x: torch.view_as_real((torch.exp(1j * x) * (2 - 1j)).conj().resolve_conj().transpose(0, 1)),
+    "products": lambda x: torch.view_as_real(torch.complex(x, -x) @ torch.complex(x, x).mT),
+}
+
+
+@pytest.mark.parametrize("name", COMPLEX)
+def test_complex_numbers_are_computed_as_pairs(name: str) -> None:
+    module = make_fx(COMPLEX[name])(X)
+    real = make_fx(RealParts(module).run)(X)
+    assert not any(
+        value.is_complex() for node in real.graph.nodes if isinstance(value := node.meta.get("val"), torch.Tensor)
+    )
+    torch.testing.assert_close(real(X), COMPLEX[name](X))
+
+
+def test_an_operator_of_complex_numbers_without_a_rule_is_named() -> None:
+    module = make_fx(lambda x: torch.fft.rfft(x).tanh().real)(X)
+    with pytest.raises(ValueError, match=r"aten\.tanh of complex"):
+        RealParts(module).run(X)
+    assert pair_of(2 + 1j) == Complex(2.0, 1.0)
+
+
+def test_rules_compute_what_torch_does() -> None:
+    aten, of = torch.ops.aten, torch.tensor([[0, 1, 1, 2, 0, 3]] * 4)
+    edges = torch.tensor([-1.0, 0.0, 1.0], dtype=torch.float64)
+    cases: list[tuple[Any, tuple[Any, ...]]] = [
+        (aten._cdist_forward.default, (X, X[1:], 2.0, None)), (aten._cdist_forward.default, (X, X, 1.0, None)),
+        (aten.as_strided.default, (X, [5, 3], [2, 1], 1)), (aten.median.dim, (X, 0)), (aten.median.default, (X,)),
+        (aten.kthvalue.default, (X, 2, 1)), (aten.scatter_reduce.two, (X, 1, of, X + 1, "mean")),
+        (aten.searchsorted.Tensor, (edges, X)), (aten.bucketize.Tensor, (X, edges)),
+        (aten.index_put.default, (X, [X > 0], torch.tensor(3.0, dtype=torch.float64))),
+    ]  # fmt: skip
+    for operator, args in cases:
+        torch.testing.assert_close(RULES[operator](*args), operator(*args), msg=str(operator))
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_numbers_of_8_bits_are_rounded_as_torch_does(dtype: torch.dtype) -> None:
+    numbers = torch.cat([torch.randn(4000) * 2.0**e for e in (-12, -7, -4, 0, 4)] + [2.0 ** torch.arange(-9.0, 8.0)])
+    numbers = numbers.clamp(-400, 400)
+    assert torch.equal(RULES[torch.ops.aten._to_copy.default](numbers, dtype=dtype), numbers.to(dtype).float())
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_number_of_the_program_is_rounded() -> None:
+    x = torch.tensor([1.0], dtype=torch.float64)
+    assert float(running(lambda x: x * 0.9)(x)) > float(running(lambda x: x * 0.5)(x))
+    assert float(running(lambda x: torch.add(x, x, alpha=-0.01))(x)) > 0.5
+
+
+def test_which_of_equal_numbers_comes_first_is_not_told() -> None:
+    x = torch.tensor([[1.0, 2.0, 2.0, 3.0, 0.0], [5.0, 4.0, 3.0, 2.0, 1.0]], dtype=torch.float64)
+
+    def placed(x: torch.Tensor) -> dict[str, torch.Tensor]:
+        values, places = x.topk(3, -1)
+        return {"values": values, "places": places, "put": torch.zeros_like(x).scatter(-1, places, values * places)}
+
+    found = running(placed)(x)
+    assert not found["values"].any()
+    assert (found["places"] > 0).tolist() == [[False, True, True], [False] * 3]
+    assert (found["put"] > 1e6).tolist() == [[False, True, True, False, False], [False] * 5]
+    assert not running(lambda x: x.argsort(dim=-1, stable=True))(x).any()
+    cut = running(lambda x: x.topk(2, -1)[1])(x)
+    assert (cut > 1e6).tolist() == [[False, True], [False, False]]
+
+
+def test_a_place_in_an_order_is_told_where_errors_are_smaller_than_what_lies_between() -> None:
+    x = torch.tensor([[1.0, 2.0, 2.0 + 1e-9, 4.0]], dtype=torch.float64)
+    assert (running(lambda x: (x / 3).argsort(-1))(x) > 0).tolist() == [[False, True, True, False]]
+
+
+def test_a_masked_logit_whose_sum_may_be_no_number_loses_its_row() -> None:
+    x = torch.tensor([[3e19, 3e19], [1.0, 1.0]], dtype=torch.float64)
+    mask = torch.tensor([0.0, -torch.inf], dtype=torch.float64)
+    found = running(lambda x: ((x @ x.mT) - 2 * (x @ x.mT) + mask).softmax(-1))(x)
+    assert float(found[0].min()) > 1e6 and float(found[1].max()) < 1e6
+
+
+def test_a_whole_number_of_a_rounded_one_is_a_step_off_where_errors_reach_the_next() -> None:
+    x = torch.arange(1.0, 9.0, dtype=torch.float64) / 3
+    found = running(lambda x: ((x * 3).floor().to(torch.int64) + 1).double())(x)
+    assert bool((found > 1e6).all())
