@@ -20,7 +20,6 @@ from operators.definition.spec import Operator, Task
 from operators.errors import UserError, unknown
 from operators.files import read_text
 from operators.kernel import Kernel
-from operators.plan.header import MAX_SOURCE_BYTES
 
 TARGET_OF = {".cpp": "cpu", ".cc": "cpu", ".cu": "cuda"}
 
@@ -82,7 +81,7 @@ def source_of(file: Path) -> str:
     try:
         if file.exists() and not file.is_file():
             raise UserError(f"{file}: is not a regular file; name a kernel file, such as naive.cpp")
-        return read_text(file, MAX_SOURCE_BYTES)
+        return read_text(file)
     except OSError as error:
         raise UserError(f"{file}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
