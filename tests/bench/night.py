@@ -14,7 +14,8 @@ with another cluster, and of the lost one nothing may be left.
 Prints JSON: rows that were in the store and are gone, answers that were read by their client and are not stored,
 kernels judged twice, processes left, faults after which nothing was told for RECOVERY_S; what was found; seconds from
 each fault to the next request told; and by quarter of the time: memory (sum over processes, and the driver's), open
-files, processes, the share of time that kernels ran by nvidia-smi, candidates. Exits with 1 where anything was lost.
+files, processes, the share of time that kernels ran by nvidia-smi, candidates, and how far the latencies of kernels
+that others are timed beside were from their own means. Exits with 1 where anything was lost.
 """
 
 from __future__ import annotations
@@ -56,6 +57,14 @@ from tests.mutators.llm_server import Reply
 
 FATAL = ("store",)
 """The search ends with these."""
+DRIFT = """
+with timed as (
+  select ntile(4) over (order by e.created_at) as quarter, ln(t.anchor_latency_us)
+    - avg(ln(t.anchor_latency_us)) over (partition by e.task, e.anchor_id, e.level, t.workload) as off
+  from timings t join evaluations e using (evaluation_id)
+)
+select 100 * avg(off) as percent from timed group by quarter order by quarter
+"""
 NEED_RAY = ("worker", "population", "node")
 FAULTS = ("worker", "verifier", "population", "store", "provider", "node")
 AWAY_S = 20.0
@@ -306,12 +315,14 @@ class Night:
             "(select created_at as moment, ntile(4) over (order by created_at) as ntile from evaluations "
             "where status <> 'duplicate') group by ntile order by ntile",
         ).to_pylist()
+        drift = query(balance.folder, DRIFT).to_pylist()
         return {
             "rows_lost": sum(balance.lost.values()), "evaluated_twice": balance.judged_twice(),
             "processes_left": self._left, "searches_stuck": self._stuck,
             **self._provider.balance(balance.folder, self._kills),
             "faults": self._recovery_s, "reason": ends[-1]["reason"] if ends else "", **best, "rows": counts,
             "evaluations_per_minute": [round(60 * q["n"] / max(q["s"], 1e-9), 1) for q in quarters],
+            "reference_drift_percent": [round(row["percent"], 2) for row in drift],
             "profiles": one("select count(*) as n from profiles")["n"],
             "alarms": one("select count(*) as n from events where kind in ('stalled', 'restart')")["n"],
             **self._samples.by_quarter(),
