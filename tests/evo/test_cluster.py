@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import signal
+import sys
 import socket
 import subprocess
 import time
@@ -233,7 +234,7 @@ def test_a_worker_that_is_killed_is_replaced(backend: ClusterBackend, tmp_path: 
         pool = shared.for_run(run_context(made, tmp_path))
         assert pool.slots == 1
         await lose(pool, "ray::WorkerActor")
-        await lose(pool, f"-P -c {ENTRY}")
+        await lose(pool, f"{sys.executable} -P -c {ENTRY}")
         assert isinstance(await pool.run(Build(task, naive)), Built)
         await shared.close()
 
