@@ -7,9 +7,9 @@ import contextlib
 import json
 import os
 import signal
-import sys
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
