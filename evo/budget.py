@@ -128,8 +128,6 @@ OVERRUN = 0.05
 CLOSING_S = {"cpu": 1.0, "cuda": 5.0}
 """By target, what a session needs to end its processes and close its store, after all else: a driver takes its time to
 give up what a process had on a GPU."""
-TICK_S = 1.0
-"""A run looks at its clock so often at least."""
 
 
 ROOM_S = 3600.0

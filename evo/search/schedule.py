@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evo import rows as records
-from evo.budget import TICK_S, Budget, RunClock
+from evo.budget import Budget, RunClock
 from evo.search.evaluator import Evaluator
 from evo.search.history import Done, History
 from evo.search.models import Models
@@ -20,6 +20,8 @@ from mutators.llm.outside import Tasks
 from mutators.llm.settings import LlmSettings, is_outside
 from operators.definition.spec import Task
 
+TICK_S = 1.0
+"""A run looks at its clock so often at least."""
 WAITED_S = 10.0
 """A search that has not moved for so long stores what it waits for."""
 

@@ -27,6 +27,7 @@ PROGRAMS = """
 def evo(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     """Exit code, stdout, stderr."""
     monkeypatch.setattr("sys.argv", ["evo", *arguments])
+    monkeypatch.setattr("__main__.__package__", None)  # else click names the program after pytest's module
     try:
         commands.main()
         code = 0

@@ -147,7 +147,7 @@ def session(
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evo.budget.TICK_S", 0.001)
+    monkeypatch.setattr("evo.search.schedule.TICK_S", 0.001)
 
 
 @pytest.mark.parametrize("hangs", some_slow([["screen"], ["screen", "confirm"]], 1))
