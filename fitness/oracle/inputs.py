@@ -16,10 +16,11 @@ from operators.definition.spec import Distribution, Operator, Pattern, Tensor
 from operators.dtypes import DType, resolve_dtype
 from operators.errors import OperatorError
 
+NOMINAL = "nominal"
 FEW = "few"
 SPECIALS = "specials"
 UNNOTICED = "unnoticed"
-FAMILIES = ("nominal", "scaled", "integers", "structured", FEW, UNNOTICED, SPECIALS, "mixture")
+FAMILIES = (NOMINAL, "scaled", "integers", "structured", FEW, UNNOTICED, SPECIALS, "mixture")
 """Families of every operator.
 
 `scaled`: rows of very different size, some of any that a product of two can have; `integers`: exact small integers;
@@ -462,7 +463,7 @@ def _mixture(recipe: _Recipe) -> torch.Tensor:
 
 
 _MAKERS: Mapping[str, Callable[[_Recipe], torch.Tensor]] = {
-    "nominal": _nominal, "scaled": _scaled, "integers": _integers, "structured": _structured, FEW: _few,
+    NOMINAL: _nominal, "scaled": _scaled, "integers": _integers, "structured": _structured, FEW: _few,
     UNNOTICED: _unnoticed,
     SPECIALS: _specials, "mixture": _mixture, CANCELLATION: _nominal,
 }  # fmt: skip

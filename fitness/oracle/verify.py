@@ -26,6 +26,7 @@ from fitness.oracle.bounds import Judgement, judge, place_of
 from fitness.oracle.cases import NAIVE, Case, Question, Related, Trusted
 from fitness.oracle.inputs import (
     FEW,
+    NOMINAL,
     SPECIALS,
     TORCH_DTYPES,
     Inputs,
@@ -47,7 +48,6 @@ from operators.dtypes import DTYPES, DType
 from operators.errors import OperatorError
 from operators.relations import Relation
 
-NOMINAL = "nominal"
 UNDEFINED_DRAWS = 3
 """Draws from the distributions alone, where one of another family has no finite answer."""
 SECOND_DRAWS = 8
@@ -210,7 +210,7 @@ class Oracle:
         result = values.clone().reshape(-1)
         if tensor.distribution is not None:
             element, env = self.element(tensor), case.dims
-            result[places] = sample(tensor, element, (count,), "nominal", rng, device=values.device, env=env)
+            result[places] = sample(tensor, element, (count,), NOMINAL, rng, device=values.device, env=env)
         else:
             result[places] = result.max() if rng.integers(2) else result.min()
         return patterned(result.reshape(values.shape), tensor.pattern)
