@@ -28,9 +28,11 @@ FLOAT8: Mapping[torch.dtype, tuple[int, int, int]] = {
 
 @lru_cache(maxsize=1)
 def decompositions() -> dict[Any, Callable[..., Any]]:
-    """The rules by operator."""
-    more = [getattr(getattr(ATEN, name), overload) for name, overload in (each.split(".") for each in BEYOND_CORE)]
-    return dict(core_aten_decompositions()) | {each: decomposition_table[each] for each in more} | RULES
+    """The rules by operator. An older torch has fewer: an operator without one stays whole."""
+    named = [each.split(".") for each in BEYOND_CORE]
+    more = [getattr(getattr(ATEN, name, None), overload, None) for name, overload in named]
+    beyond = {each: decomposition_table[each] for each in more if each in decomposition_table}
+    return dict(core_aten_decompositions()) | beyond | RULES
 
 
 def _distances(x: Tensor, y: Tensor, p: float, mode: Any = None) -> Tensor:

@@ -6,11 +6,11 @@
     python -m tests.bench.champions --recorded --lines        # those that a run confirmed, as their records have it
 
 Prints a JSON line for each kernel and dtype: its verdict, how far it got, speedups over the naive kernel and over the
-strongest rival, of each workload its fastest call (a confirmation measures that), both with their 95 % interval, as a
-mean and by workload, the share of the roofline, and the seconds that it took; then a table of the same, beside what
-was measured when the kernel was taken in. A kernel goes through every level up to `--level`, as one that a search
-submits, with its tunables' first values. All of them are right: exits with 1 where one is refused, which is a false
-alarm of the verifier, or lost.
+strongest rival, both with their 95 % interval, as a mean and by workload, the share of the roofline, and the seconds
+that it took; then a table of the same, beside what was measured when the kernel was taken in. The strongest rival is
+each workload's fastest call, compiled ones among them: to compile them takes up to minutes, once on a machine. A kernel
+goes through every level up to `--level`, as one that a search submits, with its tunables' first values. All of them are
+right: exits with 1 where one is refused, which is a false alarm of the verifier, or lost.
 """
 
 from __future__ import annotations
@@ -203,6 +203,7 @@ def climb(stage: Any, kernel: Kernel, highest: Level) -> Evaluation:
     if found.correct and highest is not Level.SCREEN:
         found = fitness.full(kernel, full_anchor(screened, anchor, fitness.baseline))
     if found.correct and highest is Level.CONFIRMED:
+        fitness.choose_rivals()
         found = fitness.confirm(kernel)
     return found
 
