@@ -131,6 +131,8 @@ def verdict_lines(evaluations: Sequence[Evaluation]) -> list[str]:
         found = mean([LogRatio(t.log_ratio, t.log_ratio_se) for t in last.library_timings])
         calls = library_calls(last.library_timings)
         lines.append(f"{speedup(*interval95(found.value, found.se))} over the library" + f" ({calls})" * bool(calls))
+        if untried := last.library_timings[0].untried:
+            lines.append(f"not tried, since it takes minutes to compile, and perhaps faster: {untried}")
     return lines
 
 

@@ -196,7 +196,12 @@ EVALUATION = Codec(
     facts=FieldColumn("facts_json", compact, json.loads),
     worker=_optional("worker"),
 )
-LIBRARY_TIMING = Codec(LibraryTiming, anchor_latency_us=FieldColumn("library_latency_us"), library=_optional("library"))
+LIBRARY_TIMING = Codec(
+    LibraryTiming,
+    anchor_latency_us=FieldColumn("library_latency_us"),
+    library=_optional("library"),
+    untried=_optional("untried"),
+)
 """In the table of these the anchor is the vendor's library; rows of the other two have their fields' names."""
 
 

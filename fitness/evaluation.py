@@ -90,6 +90,8 @@ class LibraryTiming(Timing):
     """The call's name; empty in runs of versions that had one call an operator."""
     kind: str = "call"
     """The rival's class, as `operators.libraries.Kind` has them."""
+    untried: str = ""
+    """Names of rivals that were not tried, since it takes minutes to compile them: one of these may be faster still."""
 
 
 def named(by_workload: Mapping[str, str]) -> str:

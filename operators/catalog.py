@@ -6,7 +6,6 @@ import ast
 import hashlib
 import importlib.util
 import inspect
-import os
 import sys
 import traceback
 import warnings
@@ -25,8 +24,6 @@ from operators.files import python_fault, read_bytes
 from operators.libraries import LIBRARIES, UNNAMED, LibraryCall, compiled, compiles, own
 
 ROOT = Path(__file__).parent
-WITHOUT_COMPILER = "TORCH_COMPILE_DISABLE"
-"""Torch's own environment variable; where it is 1, nothing is compiled, and no compiled rival is tried."""
 FUNCTIONS: Mapping[str, str] = {
     "reference": "Gets floating tensors in fp64 and returns the outputs: one tensor, or tensors by name.",
     "magnitude": (
@@ -153,8 +150,6 @@ class Functions:
     def libraries(self, target: str, dtype: str) -> list[LibraryCall]:
         """The calls that a task's kernels may be compared with, `library(...)` among them, in the order declared."""
         served = [each.of(dtype) for each in declared_libraries(self.operator.folder) if each.serves(target, dtype)]
-        if os.environ.get(WITHOUT_COMPILER) == "1":
-            served = [each for each in served if each.kind != "compiled"]
         return served if self.offers("library") else [each for each in served if each.function]
 
     def bound(self, vendor: LibraryCall, values: Mapping[str, Any]) -> Callable[[], Any]:

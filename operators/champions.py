@@ -77,7 +77,11 @@ class Champion(BaseModel):
     driver: str = ""
     """The version of the GPU's driver."""
     library: tuple[str, ...] = ()
-    """The vendor's calls that it was compared with."""
+    """The rivals that it was compared with, each on the workloads where it was the fastest."""
+    untried: tuple[str, ...] = ()
+    """Rivals that were not tried, since it takes minutes to compile them: one of these may be faster."""
+    judged: date | None = None
+    """The day on which all figures but `over_previous` were measured anew; None: as it was taken in."""
     over_naive_interval: Interval | None = None
     """The 95 % interval, like those below."""
     over_library_interval: Interval | None = None
@@ -158,11 +162,17 @@ def write_champion(operator: Operator, place: str, record: Champion, source: str
         kept = [each.model_copy(update={"file": shared}) if each in same else each for each in kept]
     folder.mkdir(exist_ok=True)
     _replace(folder / record.file, source)
-    _replace(folder / RECORDS, records_text([*kept, record], head=_head(folder / RECORDS)))
+    write_records(operator, [*kept, record])
     left = {each.file for each in (*kept, record)}
     for file in dict.fromkeys(each.file for each in known if each.file not in left):
         (folder / file).unlink(missing_ok=True)
     return record
+
+
+def write_records(operator: Operator, records: Iterable[Champion]) -> None:
+    """Write all records of an operator's champions anew, their files as they are. It raises OSError."""
+    path = operator.folder / CHAMPIONS / RECORDS
+    _replace(path, records_text(records, head=_head(path)))
 
 
 def records_text(records: Iterable[Champion], *, head: str = HEAD) -> str:

@@ -36,6 +36,8 @@ COMPILED = "torch.compile"
 """Begins the name of a `compiled` call."""
 MODE = "max-autotune-no-cudagraphs"
 """The mode in which expressions are compiled: the fastest of what the compiler knows, by its own measurement."""
+WITHOUT_COMPILER = "TORCH_COMPILE_DISABLE"
+"""Torch's own environment variable; where it is 1, nothing is compiled, and no compiled rival is tried."""
 RECOMPILATIONS = 256
 """Most shapes that one expression is compiled for in a process; each workload has its own code."""
 UNNAMED = "library()"
@@ -139,11 +141,15 @@ def kind_of(name: str) -> Kind:
     return "converted" if name.endswith(CONVERTED) else "composed" if name.endswith(COMPOSED) else "call"
 
 
-def kinds_in_words(kinds: Iterable[str]) -> str:
-    """Return the kinds of a task's rivals that are no calls of a vendor's, as `composed` or `partly compiled`."""
+def kinds_in_words(kinds: Iterable[str], *, untried: bool = False) -> str:
+    """Return the kinds of a task's rivals that are no calls of a vendor's, as `composed` or `partly compiled`.
+
+    `untried`: rivals that are to be compiled were not tried, so that one of them may be faster.
+    """
     found = sorted(set(kinds))
     others = " and ".join(kind for kind in found if kind != "call")
-    return others if len(found) == 1 else "partly " * bool(others) + others
+    told = others if len(found) == 1 else "partly " * bool(others) + others
+    return ", ".join(filter(None, (told, f"{COMPILED} untried" * untried)))
 
 
 def direct(name: str, *arguments: str, dtypes: tuple[str, ...] = (), **constants: Any) -> LibraryCall:

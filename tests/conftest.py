@@ -17,8 +17,9 @@ from hypothesis import settings
 
 from evo.store import writer
 from evo.store.schema import StoredTable, tables
-from operators.catalog import WITHOUT_COMPILER, load
+from operators.catalog import load
 from operators.definition.spec import Operator
+from operators.libraries import WITHOUT_COMPILER
 from tests.choosing import BRIEF, FULL
 from tests.garbage import no_garbage_collected
 

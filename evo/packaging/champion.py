@@ -284,6 +284,7 @@ def _measured(verdict: Verdict) -> dict[str, Any]:
             "over_library": _rounded(library.value),
             "over_library_interval": _interval(library),
             "library": tuple(calls),
+            "untried": tuple(dict.fromkeys(each.untried for each in verdict.library_timings if each.untried)),
         }
     return found
 

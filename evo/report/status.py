@@ -156,7 +156,7 @@ def standing(row: Row) -> Standing:
     return Standing(
         **(shared | {"flagged": row["flagged"] or ""}),
         library=named(names),
-        library_kinds=kinds_in_words(call["kind"] for call in calls),
+        library_kinds=kinds_in_words((call["kind"] for call in calls), untried=any(call["untried"] for call in calls)),
     )
 
 

@@ -207,7 +207,7 @@ WITH timed AS (
 beside AS (
     SELECT
         evaluation_id, avg(log_ratio) AS log_ratio, sqrt(sum(log_ratio_se ** 2)) / count(*) AS se,
-        list({'workload': workload, 'library': library, 'kind': kind} ORDER BY rowid) AS calls
+        list({'workload': workload, 'library': library, 'kind': kind, 'untried': untried} ORDER BY rowid) AS calls
     FROM library_timings
     GROUP BY evaluation_id
 )

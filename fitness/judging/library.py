@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -30,7 +31,7 @@ from operators.definition.spec import Operator, Task, Workload
 from operators.errors import OperatorError
 from operators.files import read_bytes
 from operators.identity import digest
-from operators.libraries import LIBRARIES, Arrays, LibraryCall
+from operators.libraries import LIBRARIES, WITHOUT_COMPILER, Arrays, LibraryCall
 
 ROUNDS = range(3, 10)
 """Least and most rounds in which a call is timed on every workload."""
@@ -191,45 +192,47 @@ class TaskLibrary:
         with ExitStack() as opened:
             begun: list[Begun] = []
             try:
-                calls, lack = self._calls()
+                calls, untried, lack = self._calls()
                 for call, numbers in calls:
                     begun.append((call, numbers, opened.enter_context(self._session(call, numbers))))
             except (*UNANSWERED, OperatorError) as fault:
                 opened.close()
-                begun, lack = [], str(fault)
+                begun, untried, lack = [], "", str(fault)
 
             def seated() -> LibraryBaseline:
                 try:
-                    return self._seated(begun, lack)
+                    return self._seated(begun, untried, lack)
                 except (*UNANSWERED, OperatorError) as fault:
                     opened.close()
                     return LibraryBaseline((), str(fault))
 
             yield seated
 
-    def _seated(self, begun: Sequence[Begun], lack: str) -> LibraryBaseline:
+    def _seated(self, begun: Sequence[Begun], untried: str, lack: str) -> LibraryBaseline:
         seats: dict[int, LibrarySeat] = {}
         inputs = self._inputs()
         with self._device.machine(exclusive=False):
             for call, numbers, session in begun:
                 for number, sets in zip(numbers, inputs.placed(session, numbers), strict=True):
-                    seats[number] = LibrarySeat(session, sets, call.name, call.kind)
+                    seats[number] = LibrarySeat(session, sets, call.name, call.kind, untried)
         return LibraryBaseline([seats[number] for number in sorted(seats)], lack)
 
-    def _calls(self) -> tuple[list[tuple[LibraryCall, list[int]]], str]:
-        """The calls that kernels are compared with, each with the numbers of its workloads, or none, and why.
+    def _calls(self) -> tuple[list[tuple[LibraryCall, list[int]]], str, str]:
+        """The calls that kernels are compared with, each with the numbers of its workloads; the names of those that
+        were not tried; or none, and why.
 
         It raises OperatorError.
         """
-        calls = self._declared()
+        every, calls = self._declared(), self._wanted()
         if len(calls) < 2:
-            return [(call, list(range(len(self._workloads)))) for call in calls], ""
+            return [(call, list(range(len(self._workloads)))) for call in calls], _others(every, calls), ""
         choice = self.choice()
         if choice.lack:
-            return [], choice.lack
+            return [], "", choice.lack
         best = choice.best
         numbers = {c.name: [n for n, w in enumerate(self._workloads) if best[w.name].name == c.name] for c in calls}
-        return [(call, numbers[call.name]) for call in calls if numbers[call.name]], ""
+        chosen = [(call, numbers[call.name]) for call in calls if numbers[call.name]]
+        return chosen, _others(every, choice.tried), ""
 
     def choice(self, *, compiles: bool = False, again: bool = False) -> BaselineChoice:
         """The task's library calls with their times; those are measured where no process of this machine has done it.
@@ -237,7 +240,7 @@ class TaskLibrary:
         To compile rivals takes up to minutes: without `compiles`, a choice among them serves only if it is kept. It
         raises OperatorError.
         """
-        place, every = self._place(), self._declared()
+        place, every = self._place(), self._wanted()
         wanted = every if compiles else [call for call in every if call.kind != "compiled"]
         for calls in () if again else (every, wanted):
             names = _names(calls)
@@ -269,6 +272,11 @@ class TaskLibrary:
 
     def _declared(self) -> list[LibraryCall]:
         return self._oracle.functions.libraries(self._task.target, self._task.dtype)
+
+    def _wanted(self) -> list[LibraryCall]:
+        """Those that may be tried in this process."""
+        compiler = os.environ.get(WITHOUT_COMPILER) != "1"
+        return [call for call in self._declared() if compiler or call.kind != "compiled"]
 
     @contextmanager
     def _tried(
@@ -332,6 +340,12 @@ def _folder() -> Path:
     folder = cache_folder() / "libraries"
     folder.mkdir(exist_ok=True)
     return folder
+
+
+def _others(every: Iterable[LibraryCall], tried: Iterable[LibraryCall | CallTrial]) -> str:
+    """The names of calls that were not tried."""
+    known = set(_names(tried))
+    return "; ".join(name for name in _names(every) if name not in known)
 
 
 def _names(calls: Iterable[LibraryCall | CallTrial]) -> tuple[str, ...]:

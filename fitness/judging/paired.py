@@ -115,6 +115,7 @@ class LibrarySeat:
     name: str = ""
     """Name of the call as `LibraryTiming` has it, and so the next one."""
     kind: str = "call"
+    untried: str = ""
 
 
 class LibraryBaseline:
@@ -261,7 +262,7 @@ class Pairing:
             beside = self._seen(all_samples)
             pairs = [(beside.mine_ns(mine), max(float(its.elapsed_ns), 1.0)) for mine, its in samples]
             timing = _timing(name, latency_us, self._ratio(pairs, beside, processes=1), len(pairs))
-            yield LibraryTiming(**vars(timing), library=seat.name, kind=seat.kind)
+            yield LibraryTiming(**vars(timing), library=seat.name, kind=seat.kind, untried=seat.untried)
 
     def _estimate(self) -> _Estimate:
         """The estimate from the samples so far."""

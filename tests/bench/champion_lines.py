@@ -15,6 +15,8 @@ CAMPAIGN = Path(__file__).parents[2] / "runs" / "configs" / "campaign"
 NEAR = 0.9
 """Share of the roofline that a kernel which moves data is to reach."""
 CLASSES = (*get_args(Kind), "mixed")
+UNTRIED = "calls, nothing compiled tried"
+"""The class of a task of which it is not known whether a compiled rival is the strongest."""
 Row = Mapping[str, Any]
 
 
@@ -22,11 +24,12 @@ def lines(rows: Sequence[Row]) -> str:
     """Markdown: a line for all, for each dtype and each kind of operator; then what is slower beyond doubt.
 
     A task is an operator with a dtype, and the rival is each workload's fastest right call, of whatever class. A task's
-    class is that of its workloads' rivals, or `mixed`; for each the mean is told of so many tasks.
+    class is that of its workloads' rivals, or `mixed`; for each the mean is told of so many tasks. Where nothing was
+    compiled, the strongest rival is not known: those tasks have a class of their own.
     """
     head = (
         "tasks", "right", "over naive", "over the strongest rival", "at least its speed",
-        *(f"{kind} rivals" for kind in CLASSES), "of the roofline", f">= {NEAR:.0%} of it",
+        *(f"{kind} rivals" for kind in CLASSES), UNTRIED, "of the roofline", f">= {NEAR:.0%} of it",
     )  # fmt: skip
     devices = ", ".join(sorted({row["device"] for row in rows}))
     table = [f"| {devices} | {' | '.join(head)} |", f"|{'---|' * (len(head) + 1)}"]
@@ -60,7 +63,7 @@ def _kinds(rows: Sequence[Row]) -> Iterator[tuple[str, Callable[[Row], bool]]]:
 
 def _cells(rows: Sequence[Row]) -> tuple[str, ...]:
     right = [row for row in rows if row["status"] == "correct"]
-    compared = _compared(rows)
+    compared = [row for row in _compared(rows) if not row.get("untried")]
     at_least = sum(row["over_library"][0] >= 1.0 for row in compared)
     shares = [row["of_roofline"] for row in right if "of_roofline" in row]
     return (
@@ -69,6 +72,7 @@ def _cells(rows: Sequence[Row]) -> tuple[str, ...]:
         _mean([row["over_library"][0] for row in compared]),
         f"{at_least} of {len(compared)}" + (f" ({at_least / len(compared):.0%})" if compared else ""),
         *(_of_class(compared, kind) for kind in CLASSES),
+        _of_class([row for row in _compared(rows) if row.get("untried")]),
         f"{geometric_mean(shares):.0%}" if shares else "-",
         f"{sum(share >= NEAR for share in shares)} of {len(shares)}",
     )  # fmt: skip
@@ -84,8 +88,8 @@ def _class(row: Row) -> str:
     return str(kinds[0]) if len(kinds) == 1 else "mixed"
 
 
-def _of_class(rows: Sequence[Row], kind: str) -> str:
-    own = [row["over_library"][0] for row in rows if _class(row) == kind]
+def _of_class(rows: Sequence[Row], kind: str = "") -> str:
+    own = [row["over_library"][0] for row in rows if not kind or _class(row) == kind]
     return f"{_mean(own)} ({len(own)})" if own else "-"
 
 

@@ -3,6 +3,7 @@
     python -m tests.bench.champions --slice 1/4 --limit-s 500 --results FILE.jsonl    # again to go on where it ended
     python -m tests.bench.champions --results FILE.jsonl --table                      # what is there; needs no GPU
     python -m tests.bench.champions --results FILE.jsonl --lines                      # the same in ten lines
+    python -m tests.bench.champions --results FILE.jsonl --record                     # into the champions' records
     python -m tests.bench.champions --recorded --lines        # those that a run confirmed, as their records have it
 
 Prints a JSON line for each kernel and dtype: its verdict, how far it got, speedups over the naive kernel and over the
@@ -23,6 +24,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from functools import cached_property
 from pathlib import Path
 from statistics import geometric_mean
@@ -37,12 +39,12 @@ from fitness.judging.timing import LogRatio, mean
 from fitness.profiling.roofline import Peaks, roofline
 from fitness.targets import peaks
 from operators.catalog import folders, load
-from operators.champions import Champion, champions
+from operators.champions import Champion, champions, write_records
 from operators.definition.spec import Operator, Task
 from operators.errors import DeviceError, UserError
 from operators.expression import ExpressionError
 from operators.kernel import Kernel
-from operators.libraries import kind_of
+from operators.libraries import called, kind_of
 from tests.bench.champion_lines import lines
 
 LEVELS = tuple(Level)
@@ -81,6 +83,9 @@ def main() -> None:
     if options.table or options.lines:
         print(table(rows) if options.table else lines(rows))
         return
+    if options.record:
+        print(f"{record(rows)} records changed")
+        return
     deadline = time.monotonic() + options.limit_s
     left = [entry for entry in chosen if entry.key not in known]
     with tempfile.TemporaryDirectory() as folder:  # one for all, as it is one GPU
@@ -111,6 +116,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--recorded", action="store_true", help="what a run confirmed counts as its record has it")
     parser.add_argument("--table", action="store_true", help="only show what the results say")
     parser.add_argument("--lines", action="store_true", help="show that in ten lines, for all, by dtype and by kind")
+    parser.add_argument("--record", action="store_true", help="write it into champions.toml")
     return parser.parse_args()
 
 
@@ -159,6 +165,7 @@ def _judged(entry: Entry, level: Level, workloads: str | None, folder: Path) -> 
     """The row of one kernel; a verdict that the engine could not reach is told as `lost`."""
     begin, operator = time.monotonic(), load(entry.operator)
     row = _begun(entry) | {"device": device_facts().name, "workloads": workloads or entry.record.workloads}
+    row |= {"judged": date.today().isoformat()}
     task = Task(entry.operator, entry.record.dtype, "cuda")
     stage = CudaFitness(operator, task, workload_set=row["workloads"], folder=folder)
     try:
@@ -189,7 +196,38 @@ def recorded(entry: Entry) -> Row | None:
         row |= {"over_library": [record.over_library, *record.over_library_interval]}
         row |= {"library": "; ".join(record.library)}
         row["kinds"] = sorted({kind_of(name) for name in record.library})
+        row["untried"] = "; ".join(record.untried)
     return row | ({"of_roofline": record.of_roofline} if record.of_roofline else {})
+
+
+def record(rows: Sequence[Row]) -> int:
+    """Write what was measured into the records of the champions; return how many records changed.
+
+    A record that was measured beside a compiled rival stays where none was tried now.
+    """
+    by_key = {_key(row): row for row in rows if row.get("over_library")}
+    changed = 0
+    for name in sorted({row["operator"] for row in by_key.values()}):
+        operator = load(name)
+        known = [(each, by_key.get(Entry(name, each).key)) for each in champions(operator.folder)]
+        weaker = [row and row["untried"] and "compiled" in map(kind_of, each.library) for each, row in known]
+        found = [(each, None if less else row) for (each, row), less in zip(known, weaker, strict=True)]
+        changed += sum(row is not None for _, row in found)
+        write_records(operator, [each.model_copy(update=_figures(row)) if row else each for each, row in found])
+    return changed
+
+
+def _figures(row: Row) -> dict[str, Any]:
+    """Those of a record that a row tells."""
+    naive, library = ([float(f"{each:.4g}") for each in row[key]] for key in ("over_naive", "over_library"))
+    return {
+        "device": row["device"], "workloads": row["workloads"], "level": row["level"], "status": row["status"],
+        "over_naive": naive[0], "over_naive_interval": tuple(naive[1:]),
+        "over_library": library[0], "over_library_interval": tuple(library[1:]),
+        "library": tuple(row["calls"]), "untried": (row["untried"],) if row["untried"] else (),
+        "of_roofline": row.get("of_roofline"),
+        "driver": row.get("driver", ""), "judged": date.fromisoformat(row["judged"]),
+    }  # fmt: skip
 
 
 def climb(stage: Any, kernel: Kernel, highest: Level) -> Evaluation:
@@ -218,6 +256,8 @@ def told(found: Evaluation) -> Row:
         row["over_library"] = _interval(mean([LogRatio(t.log_ratio, t.log_ratio_se) for t in found.library_timings]))
         row["library"] = library_calls(found.library_timings)
         row["kinds"] = sorted({t.kind for t in found.library_timings})
+        row["calls"] = [*dict.fromkeys(called(t.library, t.kind) for t in found.library_timings)]
+        row["untried"] = found.library_timings[0].untried
         row["beside_library"] = _by_workload(found.library_timings)
     return row | ({"library_lack": found.library_lack} if found.library_lack else {})
 
@@ -260,8 +300,8 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         then = records.get(_key(row))
         cells = (
             row["operator"], row["dtype"], row["status"], row.get("level", "-"),
-            _times(row.get("over_naive")), _then(then and then.over_naive),
-            _times(row.get("over_library")), _then(then and then.over_library), f"{row['seconds']:.0f}",
+            _times(row.get("over_naive")), _then(then.over_naive if then else None),
+            _times(row.get("over_library")), _then(then.over_library if then else None), f"{row['seconds']:.0f}",
         )  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")
     refused = [row for row in rows if row["status"] != "correct"]

@@ -130,8 +130,15 @@ def test_workloads_may_have_other_calls_of_the_library(tmp_path: Path) -> None:
     assert found.library == "torch.sort (n=1); torch.compile(torch.topk) (n=2)"
     assert found.library_kinds == "partly compiled"
     assert found.library_us == pytest.approx(math.sqrt(150.0 * 60.0)), "the geometric mean of each workload's call"
+
     assert verdict_lines([made])[-1].endswith("over the library (torch.sort (n=1); torch.compile(torch.topk) (n=2))")
     assert verdict_lines([confirmed()])[-1].endswith("over the library (torch.sort)")
+
+
+def test_a_rival_that_was_not_tried_stands_beside_the_figure(tmp_path: Path) -> None:
+    made = [replace(each, untried="torch.compile(torch.sort)") for each in confirmed().library_timings]
+    found, _ = standings(Run(stored(tmp_path, confirmed(library_timings=tuple(made)), [])))[TASK]
+    assert standing_cells(found)[6] == "1.34x torch.compile untried"
 
 
 def test_what_is_stored_of_a_library_comes_back() -> None:

@@ -375,6 +375,8 @@ def test_kinds_of_rivals_are_told_with_their_names_and_in_words() -> None:
     assert [kinds_in_words(each) for each in (["call"], ["composed"] * 2, ["call", "compiled"], [])] == [
         "", "composed", "partly compiled", "",
     ]  # fmt: skip
+    assert kinds_in_words(["call"], untried=True) == "torch.compile untried"
+    assert kinds_in_words(["call", "composed"], untried=True) == "partly composed, torch.compile untried"
 
 
 def test_calls_that_have_no_room_leave_together_and_give_back_what_they_have(
@@ -458,6 +460,8 @@ def test_a_confirmation_times_the_fastest_call_of_each_workload(
     told = [(t.workload, t.library, t.kind) for t in found.library_timings]
     assert told == [("n=40000", "torch.small", "call"), ("n=100001", "torch.large", "composed")]
     assert all(t.anchor_latency_us < 5000 for t in found.library_timings)
+    compiled_calls = [c.name for c in functions(with_calls.folder).libraries("cpu", "fp32") if c.kind == "compiled"]
+    assert {t.untried for t in found.library_timings} == {"; ".join(compiled_calls)} != {""}
 
 
 def test_library_calls_decide_no_verdict(axpb: Operator, with_calls: Operator) -> None:

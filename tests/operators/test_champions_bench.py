@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from dataclasses import replace
+from datetime import date
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -113,6 +115,7 @@ def test_what_a_run_confirmed_need_not_be_judged_again() -> None:
     found = entry.record.model_copy(
         update={"level": "confirmed", "over_naive": 3.0, "over_naive_interval": (2.9, 3.1), "over_library": 0.5}
         | {"over_library_interval": (0.4, 0.6), "library": ("torch.softmax, composed",), "of_roofline": 0.4}
+        | {"untried": ()}
     )
     told = bench.recorded(bench.Entry("softmax", found))
     assert told and told["over_naive"] == [3.0, 2.9, 3.1] and told["over_library"] == [0.5, 0.4, 0.6]
@@ -136,11 +139,17 @@ def test_ten_lines_count_what_the_results_say() -> None:
         row("sorting", "wrong", over_naive=None),
     ]
     told = lines(rows).splitlines()
-    assert "| all | 4 | 3 | 27x | 2x | 2 of 3 (67%) | 2x (1) | 0.5x (1) | - | 8x (1) | - | 48% | 1 of 2 |" in told
-    assert "| elementwise | 2 | 2 | 27x | 2x | 1 of 2 (50%) | - | 0.5x (1) | - | 8x (1) | - | 24% | 0 of 1 |" in told
-    assert "| scan-sort | 1 | 0 | - | - | 0 of 0 | - | - | - | - | - | - | 0 of 0 |" in told
+    assert "| all | 4 | 3 | 27x | 2x | 2 of 3 (67%) | 2x (1) | 0.5x (1) | - | 8x (1) | - | - | 48% | 1 of 2 |" in told
+    assert (
+        "| elementwise | 2 | 2 | 27x | 2x | 1 of 2 (50%) | - | 0.5x (1) | - | 8x (1) | - | - | 24% | 0 of 1 |" in told
+    )
+    assert "| scan-sort | 1 | 0 | - | - | 0 of 0 | - | - | - | - | - | - | - | 0 of 0 |" in told
     assert told[-2] == "Slower than the strongest rival beyond doubt, 1 tasks: elu fp32 0.5x (0.4-0.6) (compiled)."
     assert told[-1] == "Not right: sorting fp32: wrong."
+    alone = row("relu", over_library=[3.0, 2.9, 3.1], kinds=["call"], untried="torch.compile(torch.relu)")
+    assert "| all | 5 | 4 | 27x | 2x | 2 of 3 (67%) | 2x (1) | 0.5x (1) | - | 8x (1) | - | 3x (1) | 48% | 1 of 2 |" in (
+        lines([*rows, alone]).splitlines()
+    ), "it does not count beside the strongest rival"
     spared = row("spmv_csc", over_library=[0.8, 0.7, 0.9], kinds=["call", "converted"])
     slower = lines([*rows, spared]).splitlines()[-2]
     assert slower.startswith(
@@ -225,3 +234,20 @@ def test_shares_go_by_what_was_known_then_and_trust_no_lucky_estimate(tmp_path: 
     assert list(found["shares"]) == ["0.1", "0.2", "1"] and found["answers_to_90"] is None
     assert found["shares"]["0.1"] < found["shares"]["0.2"] < found["shares"]["1"] == 1.08
     assert found["best"][0] == 3.004 and found["level"] == "screen"
+
+
+def test_what_was_measured_anew_goes_into_the_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(load("softmax").folder, tmp_path / "softmax")
+    operator = load(str(tmp_path / "softmax"))
+    monkeypatch.setattr(bench, "load", lambda name: operator)
+    fp32, bf16 = (next(bench.entries(["softmax"], [dtype])) for dtype in ("fp32", "bf16"))
+    figures = {"over_library": [1.25, 1.2, 1.3], "calls": ["torch.compile(torch.softmax)"], "untried": ""}
+    measured = {"workloads": "realistic", "judged": "2026-11-27", "device": "GPU"} | figures
+    rows = [row("softmax", file=e.key[2], kernel=e.key[3], **measured) | {"dtype": e.key[1]} for e in (fp32, bf16)]
+    assert bench.record(rows) == 2
+    known = {each.dtype: each for each in champions(operator.folder) if each.file == fp32.key[2]}["fp32"]
+    assert (known.over_naive, known.over_library, known.over_library_interval) == (27.0, 1.25, (1.2, 1.3))
+    assert (known.library, known.untried, known.judged) == (("torch.compile(torch.softmax)",), (), date(2026, 11, 27))
+    assert known.lineage == fp32.record.lineage and known.added == fp32.record.added
+    weaker = [each | {"over_library": [9.0, 8.0, 10.0], "calls": ["torch.softmax"], "untried": "it"} for each in rows]
+    assert bench.record(weaker) == 0, "a compiled rival is not forgotten"

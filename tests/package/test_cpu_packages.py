@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from evo.packaging.package import from_file, write_package
-from operators.catalog import WITHOUT_COMPILER
+from operators.libraries import WITHOUT_COMPILER
 
 ALONE = """
 import runpy, sys
