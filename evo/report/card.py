@@ -18,6 +18,7 @@ from evo.report.amounts import counted, listed, usd
 from evo.report.health import limits, spent, state_of, used
 from evo.report.status import TaskSummary, model_costs, summary
 from fitness.words import ratio
+from operators.libraries import COMPILED
 
 Card = list[tuple[str, str]]
 """Fields and what is said in each, in their order."""
@@ -61,6 +62,8 @@ def _claim(tasks: Sequence[TaskSummary], sure: Sequence[TaskSummary]) -> str:
             f"; the vendor's fastest call ({libraries}): {ratio(mean)} over {counted(len(beside), 'task')}, "
             f"certainly faster in {faster}"
         )
+        if untried := sum(bool(task.untried) for task in beside):
+            said += f", {COMPILED} untried in {untried}"
     return f"{said}. Geometric means."
 
 

@@ -168,7 +168,7 @@ def _found(seen: Material) -> Iterator[Block]:
     columns = [
         text("task", "task"), CERTAIN, kernel("best"), number("time", "best_us", time_us), *SPEEDUPS,
         number("over library", "over_library", ratio), bounds("95 %", "library_low", "library_high"),
-        number("kernels", "kernels", count), number("correct", "correct", count),
+        text("rivals not tried", "untried"), number("kernels", "kernels", count), number("correct", "correct", count),
         number("evaluations", "evaluations", count), number("evaluator s", "evaluator_s", seconds),
         number("US dollars", "cost_usd", dollars), text("made by", "mutator"),
     ]  # fmt: skip

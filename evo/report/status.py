@@ -49,7 +49,10 @@ class Standing:
     library: str = ""
     """The name of the library's call; where workloads have several, each with its own, as `A (w1, w2); B (w3)`."""
     library_kinds: str = ""
-    """Classes of the calls that are no single calls of a vendor's: `composed`, `partly compiled` and the like."""
+    """Classes of the calls that are no single calls of a vendor's, and whether rivals were not tried: `composed`,
+    `partly compiled` and the like."""
+    untried: str = ""
+    """Names of rivals that were not tried, since it takes minutes to compile them."""
     against_library: float | None = None
     """Library time / best time. None where there is no library, or the best is not confirmed."""
     against_library_low: float | None = None
@@ -154,9 +157,9 @@ def standing(row: Row) -> Standing:
     names = {call["workload"]: called(call["library"], call["kind"]) for call in calls if call["library"]}
     shared = {field.name: row[field.name] for field in fields(Standing) if field.name in row}
     return Standing(
-        **(shared | {"flagged": row["flagged"] or ""}),
+        **(shared | {"flagged": row["flagged"] or "", "untried": row["untried"] or ""}),
         library=named(names),
-        library_kinds=kinds_in_words((call["kind"] for call in calls), untried=any(call["untried"] for call in calls)),
+        library_kinds=kinds_in_words((call["kind"] for call in calls), untried=bool(row["untried"])),
     )
 
 

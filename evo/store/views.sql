@@ -207,7 +207,7 @@ WITH timed AS (
 beside AS (
     SELECT
         evaluation_id, avg(log_ratio) AS log_ratio, sqrt(sum(log_ratio_se ** 2)) / count(*) AS se,
-        list({'workload': workload, 'library': library, 'kind': kind, 'untried': untried} ORDER BY rowid) AS calls
+        list({'workload': workload, 'library': library, 'kind': kind} ORDER BY rowid) AS calls, any_value(untried) AS untried
     FROM library_timings
     GROUP BY evaluation_id
 )
@@ -215,7 +215,7 @@ SELECT
     b.task, b.kernel_id, b.level, b.flagged, best_us * b.speedup AS baseline_us, best_us, exp(b.stands_at) AS best_speedup,
     b.speedup, b.speedup_low, b.speedup_high, best_us * exp(l.log_ratio) AS library_us, exp(l.log_ratio) AS against_library,
     exp(l.log_ratio - 1.96 * l.se) AS against_library_low, exp(l.log_ratio + 1.96 * l.se) AS against_library_high,
-    l.calls, b.mutator, b.model, b.evaluation_id
+    l.calls, l.untried, b.mutator, b.model, b.evaluation_id
 FROM best AS b
 LEFT JOIN timed USING (evaluation_id)
 LEFT JOIN beside AS l USING (evaluation_id);

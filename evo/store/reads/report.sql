@@ -6,7 +6,7 @@ with fates as (
 select task, s.kernel_id, s.best_speedup, s.speedup, s.speedup_low, s.speedup_high,
     coalesce(s.level, if(t.is_begun, 'nothing correct', 'not begun')) as level,
     s.flagged, s.best_us, s.against_library as over_library, s.against_library_low as library_low,
-    s.against_library_high as library_high, u.evaluations, f.kernels, f.correct, u.cost_usd, u.evaluator_s,
+    s.against_library_high as library_high, s.untried, u.evaluations, f.kernels, f.correct, u.cost_usd, u.evaluator_s,
     s.mutator, s.model
 from tasks as t left join standings as s using (task) left join used as u using (task) left join fates as f using (task)
 order by t.place
