@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from evo import rows as records
 from evo.budget import RunClock
+from evo.rows import Row
 from evo.search.history import History
 from evo.search.task import TaskState
 from evo.search.verdicts import Verdicts
@@ -87,10 +88,11 @@ class Confirmations:
     async def confirm_leaders(self, place: str, *, attempts: float = ATTEMPTS) -> None:
         """Give each task's leader a confirmation if it has none and there is time for one; on all devices at once.
 
+        Without a time limit rivals are compiled before, and one that was confirmed beside others alone is so once more.
         `place` tells these confirmations from those of other sessions. A leader that fails loses its place, and the
         next one is confirmed: `attempts` of each task at most.
         """
-        leaders = {row["task"]: row for row in self._history.leaders() if row["level"] != Level.CONFIRMED.value}
+        leaders = {row["task"]: row for row in self._history.leaders() if self._is_due(row)}
         found = [(state, leaders[str(state.task)]) for state in self._states.values() if str(state.task) in leaders]
         # The naive kernel comes after every other one, even one that is slower than it.
         found.sort(key=lambda each: (each[1]["kernel_id"] == each[0].baseline.id, -each[1]["log_speedup"]))
@@ -126,13 +128,20 @@ class Confirmations:
         self._queue.remove(chosen)
         return chosen
 
+    @property
+    def _is_patient(self) -> bool:
+        return math.isinf(self._clock.limit_s)
+
+    def _is_due(self, leader: Row) -> bool:
+        return leader["level"] != Level.CONFIRMED.value or (self._is_patient and leader["lacks_rivals"])
+
     async def _confirm_leader(self, state: TaskState, place: str) -> bool:
         """Give the leader of a task a confirmation; whether another one leads since then."""
-        unconfirmed = (row for row in self._history.leaders(state.task) if row["level"] != Level.CONFIRMED.value)
-        if not (leader := next(unconfirmed, None)):
+        leader = next(filter(self._is_due, self._history.leaders(state.task)), None)
+        if not leader:
             return False
         kernel = self._history.parents.find((leader["kernel_id"], ""), baseline=state.baseline).kernel
-        if math.isinf(self._clock.limit_s):
+        if self._is_patient:
             await self._verdicts.choose_rivals(state.task, state.baseline)
         last = await self._verdicts.confirm(state.task, kernel)
         state.confirm(kernel.id, last.stage_ms.get("confirm", 0.0) / 1e3 if last.correct else 0.0)

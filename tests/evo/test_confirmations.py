@@ -32,6 +32,8 @@ class Bench:
     judges: int = 1
     claims: dict[str, int] = field(default_factory=dict)
     """By operator, how many other kernels claim as much, and fail."""
+    alone: list[str] = field(default_factory=list)
+    """Operators whose leaders are confirmed already, with rivals that were not tried."""
     now_s: float = 0.0
     order: list[str] = field(default_factory=list)
     """Operators whose leaders were confirmed."""
@@ -48,7 +50,7 @@ class Bench:
         world: Any = self
         self.parents = world
         self.confirmations = Confirmations(world, world, world, self.clock)
-        self._levels = dict.fromkeys(self.gains, Level.FULL.value)
+        self._levels = dict.fromkeys(self.gains, Level.FULL.value) | dict.fromkeys(self.alone, Level.CONFIRMED.value)
 
     def _state(self, name: str) -> TaskState:
         nothing: Any = None
@@ -69,6 +71,7 @@ class Bench:
                 "level": self._levels[state.task.operator],
                 "log_speedup": self.gains[state.task.operator],
                 "stands_at": self.gains[state.task.operator],
+                "lacks_rivals": state.task.operator in self.alone,
             }
             for state in self.states.values()
             if task in (None, state.task)
@@ -170,6 +173,13 @@ def test_without_a_limit_all_are_confirmed() -> None:
     bench = Bench({"a": 1e6, "b": 1e6}, {"a": 1.0, "b": 0.0}, limit_s=float("inf"))
     assert bench.confirmations.needed_s() == pytest.approx(SPARE * bench.confirmations.expected_s(bench_state(bench)))
     assert bench.end() == ["a", "b"]
+
+
+def test_who_has_time_sets_beside_all_rivals_what_was_confirmed_without_some() -> None:
+    made: dict[str, Any] = {"takes_s": {"a": 1.0, "b": 1.0}, "gains": {"a": 1.0, "b": 2.0}, "alone": ["a"]}
+    patient, short = Bench(limit_s=math.inf, **made), Bench(limit_s=60.0, **made)
+    assert (patient.end(), patient.rivals) == (["b", "a"], ["b", "a"])
+    assert (short.end(), short.rivals) == (["b"], [])
 
 
 def bench_state(bench: Bench) -> TaskState:

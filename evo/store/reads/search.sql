@@ -5,7 +5,9 @@ select task, kernel_id, generation from individuals
 
 -- [leaders]
 -- The leader of every task, or of this one, as it stands now.
-select task, kernel_id, level, log_speedup, stands_at from best where $task is null or task = $task
+select task, kernel_id, level, log_speedup, stands_at,
+    evaluation_id in (select evaluation_id from library_timings where untried is not null) as lacks_rivals
+from best where $task is null or task = $task
 
 -- [confirmed]
 -- Every kernel that a confirmation looked at, and how long it took if it was passed.
