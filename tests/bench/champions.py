@@ -30,6 +30,7 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
+from evo.packaging.champion import place_of
 from fitness.cuda.running.driver import device_facts
 from fitness.cuda.target import CudaFitness
 from fitness.evaluation import Evaluation, Level, Timing, interval95, library_calls
@@ -81,7 +82,7 @@ def main() -> None:
         rows += [row for row in map(recorded, chosen) if row and _key(row) not in known]
         known |= {_key(row) for row in rows}
     if options.table or options.lines:
-        print(table(rows) if options.table else lines(rows))
+        print(table(rows) if options.table else lines(at_home(rows)))
         return
     if options.record:
         print(f"{record(rows)} records changed")
@@ -200,12 +201,24 @@ def recorded(entry: Entry) -> Row | None:
     return row | ({"of_roofline": record.of_roofline} if record.of_roofline else {})
 
 
+def at_home(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows of champions of the very device that they were judged on, and of tasks without such a one."""
+    own = {(row["operator"], row["dtype"]) for row in rows if _is_home(row)}
+    return [row for row in rows if _is_home(row) or (row["operator"], row["dtype"]) not in own]
+
+
+def _is_home(row: Row) -> bool:
+    place = place_of(row["device"])
+    return Path(row["file"]).stem in (place, f"{place}-{row['dtype']}")
+
+
 def record(rows: Sequence[Row]) -> int:
     """Write what was measured into the records of the champions; return how many records changed.
 
-    A record that was measured beside a compiled rival stays where none was tried now.
+    A record that was measured beside a compiled rival stays where none was tried now, and those of another device's
+    champions stay whatever they are worth on this one.
     """
-    by_key = {_key(row): row for row in rows if row.get("over_library")}
+    by_key = {_key(row): row for row in rows if row.get("over_library") and _is_home(row)}
     changed = 0
     for name in sorted({row["operator"] for row in by_key.values()}):
         operator = load(name)

@@ -242,12 +242,20 @@ def test_what_was_measured_anew_goes_into_the_records(tmp_path: Path, monkeypatc
     monkeypatch.setattr(bench, "load", lambda name: operator)
     fp32, bf16 = (next(bench.entries(["softmax"], [dtype])) for dtype in ("fp32", "bf16"))
     figures = {"over_library": [1.25, 1.2, 1.3], "calls": ["torch.compile(torch.softmax)"], "untried": ""}
-    measured = {"workloads": "realistic", "judged": "2026-11-27", "device": "GPU"} | figures
+    measured = {"workloads": "realistic", "judged": "2026-11-27", "device": "NVIDIA H200"} | figures
     rows = [row("softmax", file=e.key[2], kernel=e.key[3], **measured) | {"dtype": e.key[1]} for e in (fp32, bf16)]
     assert bench.record(rows) == 2
     known = {each.dtype: each for each in champions(operator.folder) if each.file == fp32.key[2]}["fp32"]
     assert (known.over_naive, known.over_library, known.over_library_interval) == (27.0, 1.25, (1.2, 1.3))
     assert (known.library, known.untried, known.judged) == (("torch.compile(torch.softmax)",), (), date(2026, 11, 27))
     assert known.lineage == fp32.record.lineage and known.added == fp32.record.added
+    elsewhere = [each | {"device": "NVIDIA H100", "over_naive": [1.0, 1.0, 1.0]} for each in rows]
+    assert bench.record(elsewhere) == 0, "a champion of another device"
     weaker = [each | {"over_library": [9.0, 8.0, 10.0], "calls": ["torch.softmax"], "untried": "it"} for each in rows]
     assert bench.record(weaker) == 0, "a compiled rival is not forgotten"
+
+
+def test_what_a_device_is_told_of_is_its_own_champion_where_it_has_one() -> None:
+    files = [("elu", "h200.cu"), ("elu", "h100.cu"), ("gelu", "h100-fp32.cu"), ("relu", "h200-fp32.cu")]
+    rows = [row(operator, file=file, device="NVIDIA H200") for operator, file in files]
+    assert [each["file"] for each in bench.at_home(rows)] == ["h200.cu", "h100-fp32.cu", "h200-fp32.cu"]
