@@ -12,7 +12,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,15 +25,15 @@ from evo.search.history import History
 from evo.search.task import Outstanding
 from evo.store.reads import Journal, rows_of
 from mutators.asking.answers import (
-    NO_GUESTS,
     WITHDRAWN,
     Answer,
     Invitation,
     LineError,
     Taken,
-    only_kernel,
-    only_task,
+    check_answer,
+    check_guest,
     told,
+    whole_guest,
 )
 from mutators.asking.manual import first_question
 from mutators.base import Call, CallStatus, Client, Kind, Request
@@ -42,7 +42,7 @@ from mutators.llm.outside import Clients, OutsideClient, Tasks
 from mutators.llm.settings import LlmSettings, is_outside
 from mutators.llm.spending import Spending, Tally
 from mutators.llm.usage import counted_outside
-from operators.kernel import Kernel
+from operators.definition.spec import Task
 
 
 def open_client(settings: LlmSettings, history: History, spending: Spending, say: Callable[[str], None]) -> Clients:
@@ -226,15 +226,14 @@ class Arrivals:
             try:
                 item = told(line)
                 if isinstance(item, Answer):
-                    if item.custom_id in calls:
-                        raise LineError(f"{item.custom_id}: it is answered by an earlier line")
-                    if answered := self._answered(item):
+                    if answered := self._answered(item, calls):
                         calls[item.custom_id] = answered
                 elif isinstance(item, Taken):
                     rows = records.join(rows, self._take(item))
-                elif invited := self._invite(item):
-                    guests.append(invited[0])
-                    rows = records.join(rows, invited[1])
+                else:
+                    invited, asked = self._invite(item)
+                    guests.append(invited)
+                    rows = records.join(rows, asked)
             except LineError as error:
                 where = f"{file.name}:{number}"
                 self._say(f"{where}: {error}")
@@ -247,18 +246,19 @@ class Arrivals:
 
     # --- answers ----------------------------------------------------------------------------------------------------
 
-    def _answered(self, answer: Answer) -> _Answered | None:
-        """The call that an answer ends; None where it is stored already. It raises LineError."""
-        asked = rows_of(self._history.store, "calls.question", key=answer.custom_id)
-        if not asked or self._client is None:
-            raise LineError(f"{answer.custom_id[:80]}: the run has no such question")
-        if rows_of(self._history.store, "calls.withdrawn", key=answer.custom_id):
-            raise LineError(f"{answer.custom_id}: {WITHDRAWN}")
-        if stored := self._client.find(answer.custom_id):
-            if stored.answer == answer.text:
-                return None
-            raise LineError(f"{answer.custom_id}: it is answered already, and the first answer counts")
-        (row,) = asked[:1]
+    def _answered(self, answer: Answer, earlier: Collection[str]) -> _Answered | None:
+        """The call that an answer ends; None where it is stored already. It raises LineError.
+
+        `earlier` lines of the same file have answered these questions.
+        """
+        store, key = self._history.store, answer.custom_id
+        asked = rows_of(store, "calls.question", key=key) if self._client else []
+        stored = self._client.find(key) if self._client else None
+        if stored and stored.answer == answer.text:
+            return None
+        withdrawn = bool(rows_of(store, "calls.withdrawn", key=key))
+        check_answer(key, asked=bool(asked), withdrawn=withdrawn, answered=stored is not None or key in earlier)
+        (row,) = asked
         messages = tuple(json.loads(row["messages_json"]))
         usage = counted_outside(answer.usage, answer.text, "".join(message["content"] for message in messages))
         call = Call(
@@ -291,21 +291,20 @@ class Arrivals:
 
     # --- guests -----------------------------------------------------------------------------------------------------
 
-    def _invite(self, guest: Invitation) -> tuple[Outstanding, Rows] | None:
-        """The work for a guest, and the rows of its ask; None where it is there. It raises LineError."""
-        if self._spending.cell:
-            raise LineError(NO_GUESTS)
-        state = self._history.states[only_task(guest.task, self._history.states)]
-        parents = tuple(only_kernel(parent, state.generations, state.task) for parent in guest.parents)
-        kernel = Kernel(state.operator.name, state.task.target, guest.source, guest.values)
+    def _invite(self, guest: Invitation) -> tuple[Outstanding, Rows]:
+        """The work for a guest, and the rows of its ask. It raises LineError."""
+        states = self._history.states
+        guest, kernel = whole_guest(guest, states, lambda task, _: states[task].generations, cell=self._spending.cell)
+        state = states[Task.parse(guest.task)]
         if kernel.id in state.guests:
-            raise LineError(f"kernel {kernel.id[:12]} was a guest of {state.task} before")
+            judged = kernel.id in state.verdicts
+            check_guest(kernel, guest.task, waits=not judged, judged=judged)
         params: dict[str, Any] = {
             "source": guest.source, "values": dict(guest.values), "author": guest.author or "unknown",
             "note": guest.note,
         }  # fmt: skip
         number = -1 - state.invited
-        request = Request(state.task, number, Kind.GUEST.value, parents, 0, params, kind=Kind.GUEST)
+        request = Request(state.task, number, Kind.GUEST.value, guest.parents, 0, params, kind=Kind.GUEST)
         (invited,), rows = self._history.invite([request])
         return invited, rows
 

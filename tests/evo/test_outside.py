@@ -214,7 +214,7 @@ def test_what_cannot_be_taken_is_said_line_by_line(tmp_path: Path) -> None:
     assert [problem.partition(": ")[2] for problem in found.problems] == [
         "a JSON object was expected, not list",
         "nobody: the run has no such question; give the id of one that is open",
-        f"{first.cache_key}: an answer to it is told already, and the first one counts",
+        f"{first.cache_key}: it is answered already, and the first answer counts",
         f"{third.cache_key}: its provider gave no answer, so the question stays open: too late",
         "there is no task `gelu`; this run has softmax/fp32/cpu",
         "parent `f00`: no kernels of softmax/fp32/cpu have such an id",
@@ -303,7 +303,7 @@ def test_guests_are_individuals_of_every_strategy(strategy: str, tmp_path: Path)
     assert found[0]["parents"] == [naive["kernel_id"]] and found[0]["generation"] == 1
     assert found[1]["parents"] == [] and all(row["status"] for row in found)
     (said,) = rows(folder, f"from events where kind = '{NOT_TAKEN}'")
-    assert "was a guest of softmax/fp32/cpu before" in said["detail_json"]
+    assert "is handed in already, and waits for its verdict" in said["detail_json"]
     unspoilt(folder)
 
 
