@@ -189,13 +189,12 @@ class Replay:
     async def _profiled_as_then(self, row: Row) -> None:
         key = {"task": row["task"], "kernel": row["kernel_id"]}
         metrics = self._then.rows("kernels.metrics", kernels=[row["kernel_id"]])
-        rows: Rows = {
-            "profiles": self._then.rows("kernels.profile", **key),
-            "metrics": [each for each in metrics if each["task"] == row["task"]],
-        }
-        if row["seq"] is not None:
-            rows["profiles"] = self._history.next_profile(rows["profiles"][:1])
-        await self._history.commit(rows)
+        await self._history.commit(
+            {
+                "profiles": self._history.next_profile(self._then.rows("kernels.profile", **key)[:1]),
+                "metrics": [each for each in metrics if each["task"] == row["task"]],
+            }
+        )
         self._history.profiled_again(row)
 
     async def _take_over(self) -> None:

@@ -433,7 +433,7 @@ def history(read: Read, task: Task | None = None, after: int = -1, until: int = 
     for row in read("history.asked", **within):
         asks.setdefault(row["seq"], []).append(row)
     entries: list[tuple[int, Entry]] = [
-        *((row["seq"] or 0, Profiled(row)) for row in read("history.profiled", **within)),
+        *((row["seq"], Profiled(row)) for row in read("history.profiled", **within)),
         *((seq, Asked(rows)) for seq, rows in asks.items()),
         *((row["seq"], TellRow(row)) for row in told),
     ]
