@@ -21,6 +21,7 @@ from operators.errors import UserError
 from operators.kernel import Kernel
 
 SettingsT = TypeVar("SettingsT", bound=UserSettings)
+LoopSettingsT = TypeVar("LoopSettingsT", bound="LoopSettings")
 
 
 class PlainStrategy(Chooser, Generic[SettingsT]):
@@ -98,12 +99,17 @@ Drafts = Literal["none", "build", "check"]
 
 
 class LoopSettings(UserSettings):
-    """Number of loops, and what the drafts of their models go through."""
+    """Number of loops that ask models."""
 
     n: int = Field(16, ge=1)
     """Loops, independent of each other; the search ends with the last one, if its budget does not end it before."""
     width: int = Field(1, ge=1, le=1024)
     """Number of them that go on side by side."""
+
+
+class DraftedSettings(LoopSettings):
+    """The same, and what the drafts of their models go through."""
+
     drafts: Drafts = "none"
     """Look at a draft before it is the child, so that the model mends it in the same dialogue, which costs no
     evaluation: `none` (as published: it is the verdict that tells), `build` (compiled) or `check` (run on a few small
@@ -280,6 +286,28 @@ class LoopStrategy(PlainStrategy[SettingsT]):
         """See `Strategy.rival`."""
         loop = self._open.get(request.number)
         return (loop.step.rival if loop else None) or super().rival(request, cell)
+
+
+class ModelLoops(LoopStrategy[LoopSettingsT]):
+    """A `LoopStrategy` of `n` loops that ask language models, which take turns by loop."""
+
+    name: ClassVar[str]
+    """The name of the strategy."""
+
+    def __init__(self, context: StrategyContext, settings: Mapping[str, Any]) -> None:
+        """It raises UserError without a model."""
+        super().__init__(context, settings)
+        needs_models(context, self.name)
+        self.width = self.settings.width
+        self.models: Sequence[str] = context.models
+
+    def recipe(self, number: int, start: Individual) -> Recipe | None:
+        """See `LoopStrategy.recipe`."""
+        return self.loop(start, self.models[number % len(self.models)]) if number < self.settings.n else None
+
+    @abstractmethod
+    def loop(self, start: Individual, model: str) -> Recipe:
+        """Return the loop of one model that starts from one of the operator's kernels."""
 
 
 def needs_models(context: StrategyContext, strategy: str) -> None:
