@@ -30,7 +30,7 @@ from evo.strategies.tuning import LAST_TRIALS
 from evo.workbench.recorded import StoredToolCalls
 from evo.workers.dispatch import RunPool
 from evo.workers.pool import Undone
-from mutators.base import Client, Kind, OutOfBudget
+from mutators.base import Kind, OutOfBudget
 from mutators.registry import asks_model
 from operators.definition.spec import Operator, Task
 from operators.errors import DiskError, OperatorError, machine_error
@@ -56,7 +56,6 @@ class Search:
         store: Journal,
         pool: RunPool,
         *,
-        client: Client | None = None,
         make_strategy: Callable[[Operator, Task], Strategy] | None = None,
         on_change: Callable[[Search], None] = lambda _: None,
         now: Callable[[], float] = time.time,
@@ -86,7 +85,7 @@ class Search:
         )
         self._patience = Patience(self.clock, say, self.history.note_full)
         store.waits = self._patience.waits
-        self.models = Models(config.llm, self.history, self.budget.spending, client=client, say=say)
+        self.models = Models(config.llm, self.history, self.budget.spending, say=say)
         self.evaluator = Evaluator(
             pool, self.history, self.clock, waits=self._patience.waits, profiles_wait=config.cell is not None
         )

@@ -36,7 +36,7 @@ from mutators.asking.answers import (
     whole_guest,
 )
 from mutators.asking.manual import first_question
-from mutators.base import Call, CallStatus, Client, Kind, Request
+from mutators.base import Call, CallStatus, Kind, Request
 from mutators.llm.client import LLM
 from mutators.llm.outside import Clients, OutsideClient, Tasks
 from mutators.llm.settings import LlmSettings, is_outside
@@ -60,14 +60,10 @@ class Models:
         history: History,
         spending: Spending,
         *,
-        client: Client | None,
         say: Callable[[str], None],
     ) -> None:
-        """With a `client` of the caller's the answers come from elsewhere: none is known to be under way."""
-        own = open_client(settings, history, spending, say) if settings and client is None else None
-        self.client = client or own
-        self.arrivals = Arrivals(history, own.outside if own else None, settings, spending, say)
-        self._own = own
+        self.client = open_client(settings, history, spending, say) if settings else None
+        self.arrivals = Arrivals(history, self.client.outside if self.client else None, settings, spending, say)
         self._history = history
         self._spending = spending
         self._quiet_since: float | None = None
@@ -81,37 +77,37 @@ class Models:
         if lost := interrupted_calls(self._history.store, at=self._history.now()):
             await self._history.commit({"llm_calls": lost})
         restore_spending(self._spending, self._history.store)
-        if self._own:
-            self._own.outside.taken |= {row["cache_key"] for row in rows_of(self._history.store, "calls.taken")}
+        if self.client:
+            self.client.outside.taken |= {row["cache_key"] for row in rows_of(self._history.store, "calls.taken")}
 
     async def check(self) -> None:
         """See `LLM.check`: it raises UserError where no model can be asked at all."""
-        if self._own:
+        if self.client:
             limited = min(self._spending.limit_tokens, self._spending.limit_usd) < math.inf
             tasks = [(state.operator, state.task) for state in self._history.states.values()] if limited else []
-            await self._own.library.check(max((first_question(*each) for each in tasks), default=0))
+            await self.client.library.check(max((first_question(*each) for each in tasks), default=0))
 
     @property
     def paid(self) -> Tasks:
         """Those whose answer is under way; others wait for their turn, or for an answer from outside."""
-        return self.thinking & self._own.library.under_way() if self._own else set()
+        return self.thinking & self.client.library.under_way() if self.client else set()
 
     @property
     def held(self) -> Tasks:
         """Those whose model is put aside, so that nothing of theirs is under way."""
-        return self._own.library.held() if self._own else set()
+        return self.client.library.held() if self.client else set()
 
     @property
     def outside(self) -> Tasks:
         """Those that wait for an answer from outside, which may never come."""
-        return self.thinking & self._own.outside.waiting if self._own else set()
+        return self.thinking & self.client.outside.waiting if self.client else set()
 
     async def withdraw(self, outdated: Tasks) -> None:
         """End the questions of these tasks that are not taken, unless more is told than was read: an answer perhaps."""
-        if self._own is None or self.arrivals.there:
+        if self.client is None or self.arrivals.there:
             return
         for task in outdated & self.outside:
-            await self._own.outside.withdraw(task, WITHDRAWN)
+            await self.client.outside.withdraw(task, WITHDRAWN)
 
     @property
     def idle(self) -> Tasks:
@@ -129,8 +125,8 @@ class Models:
     def be_late(self) -> None:
         """Let no further question be sent; answers under way are worth keeping."""
         self.late = True
-        if self._own:
-            self._own.library.finish()
+        if self.client:
+            self.client.library.finish()
 
     @contextmanager
     def asking(self) -> Iterator[None]:

@@ -29,7 +29,6 @@ from evo.outside.importing import operators_of
 from evo.outside.questions import ComparisonDesk, comparison_questions
 from evo.replay import replay
 from evo.store import Store, query
-from evo.workers.testing import InlinePool
 from evo.workers.worker import RunContext
 from fitness.evaluation import Rejection, Status
 from fitness.judging.base import Checked, Fitness
@@ -40,6 +39,7 @@ from tests.evo.comparisons import ScriptedBackend, ScriptedPool, Stages, answer,
 from tests.evo.model_runs import FENCE, another, source_in
 from tests.evo.outside_runs import answer as outside_answer
 from tests.evo.twins import AXPB
+from tests.inline import InlinePool
 from tests.mutators.llm_server import LlmServer, Reply
 
 CONFIGS = Path(__file__).parents[2] / "runs" / "configs"

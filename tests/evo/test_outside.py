@@ -34,7 +34,6 @@ from evo.store import Store, query
 from evo.strategies.base import StrategyContext
 from evo.strategies.islands import Islands
 from evo.workers.jobs import Job
-from evo.workers.testing import InlinePool
 from fitness.testing import ScriptedFitness
 from mutators.asking.answers import NO_GUESTS, Answer, Invitation, LineError, told
 from mutators.base import CallStatus, Kind
@@ -46,6 +45,7 @@ from tests.choosing import examples, some_slow
 from tests.evo import model_runs
 from tests.evo.outside_runs import MODEL, USAGE, answer, answer_all, config, session, tell
 from tests.evo.test_cli import evo
+from tests.inline import InlinePool
 
 ROOT = Path(__file__).parents[2]
 WAITS = "waits for 7 answers from outside"
