@@ -41,6 +41,7 @@ from mutators.llm.tools import content_of
 from mutators.registry import propose
 from operators.definition.spec import CHAMPIONS, Task
 from operators.errors import UserError
+from operators.identity import short
 from operators.kernel import Kernel
 
 COMMITS_UNDER_WAY = 64
@@ -265,7 +266,7 @@ class _StoredEvaluator:
         if not found:
             raise Different(f"{request.id}: {request.mutator} made kernel {_shown(kernel)}, and had none to offer then")
         if found[0]["kernel_id"] != kernel.id:
-            then = found[0]["kernel_id"][:12]
+            then = short(found[0]["kernel_id"])
             raise Different(f"{request.id}: {request.mutator} made kernel {then} then, and {_shown(kernel)} now")
         return tuple(Reached(records.evaluation_from(row), time.time()) for row in found)
 
@@ -386,7 +387,7 @@ def compare(folder: Path, other: Path) -> ReplayResult:
 
 
 def _shown(value: Any) -> str:
-    return value.id[:12] if isinstance(value, Kernel) else str(value)
+    return short(value.id) if isinstance(value, Kernel) else str(value)
 
 
 def _first_difference(then: str, now: str) -> str:

@@ -16,5 +16,5 @@ def digest(*fields: str | bytes | int) -> str:
 
 
 def short(digits: str | None) -> str:
-    """The first 12 digits of an id, by which people tell kernels apart; empty where there is none."""
+    """The first 12 digits of an id, enough for people to tell it from others; empty where there is none."""
     return (digits or "")[:12]

@@ -12,6 +12,7 @@ import typer
 
 from evo.cli.shared import FAILED, INTERRUPTED, RUNS, AsJson, Runs, backend_named, say
 from evo.report.output import as_json as json_of
+from operators.identity import short
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -120,7 +121,7 @@ def _faults(folder: Path) -> list[str]:
 
     begun = stored(folder)
     found = faults(folder, begun)
-    of = f"registration {begun.digest[:12]}, record {head(lines(folder)[-1:])[:12] or 'empty'}"
+    of = f"registration {short(begun.digest)}, record {short(head(lines(folder)[-1:])) or 'empty'}"
     say(f"check record: {'FAILED' if found else 'passed'}; {of}")
     for fault in found:
         say(f"check record: {fault}")

@@ -34,6 +34,7 @@ from operators.definition.portable import signature
 from operators.definition.spec import CHAMPIONS, Operator, Task
 from operators.errors import UserError, unknown
 from operators.files import writing
+from operators.identity import short
 from operators.kernel import Kernel
 from operators.plan.header import read_header
 from operators.plan.reading import Plan, parse_plan
@@ -173,7 +174,7 @@ NEVER = "Never judged where this package was made. `evo evaluate {operator} FILE
 
 def verdict_text(subject: Subject) -> str:
     """VERDICT.md."""
-    lines = [f"# Verdict on {subject.kernel.id[:12]} ({subject.task})", ""]
+    lines = [f"# Verdict on {short(subject.kernel.id)} ({subject.task})", ""]
     verdict = subject.verdict
     if verdict is None:
         return "\n".join([*lines, NEVER.format(operator=subject.operator.name), ""])
@@ -223,11 +224,11 @@ def _shown(value: Any) -> str:
 
 def lineage_text(subject: Subject) -> str:
     """LINEAGE.md."""
-    lines = [f"# How {subject.kernel.id[:12]} came to be", "", f"From {subject.origin}. Parents before children.", ""]
+    lines = [f"# How {short(subject.kernel.id)} came to be", "", f"From {subject.origin}. Parents before children.", ""]
     for each in subject.lineage:
         by = each.get("author") or each.get("model")
-        parents = ", ".join(parent[:12] for parent in each["parents"]) or "none"
-        said = f"- `{each['kernel_id'][:12]}` by {each['mutator']}{f' ({by})' if by else ''}, parents: {parents}"
+        parents = ", ".join(short(parent) for parent in each["parents"]) or "none"
+        said = f"- `{short(each['kernel_id'])}` by {each['mutator']}{f' ({by})' if by else ''}, parents: {parents}"
         if each.get("speedup"):
             said += f", {ratio(each['speedup'])} ({standing(each.get('level'), each.get('flagged'))})"
         words = " ".join((each.get("description") or "").split())

@@ -18,6 +18,7 @@ from evo.store.reads import Value, filled
 from fitness.evaluation import Timing, interval95
 from fitness.words import digits, interval, ratio, standing, time_us
 from operators.errors import PlanError, UserError
+from operators.identity import short
 from operators.plan.header import read_header
 
 MOST_TEXT = 5_000_000
@@ -88,7 +89,7 @@ def title(kernel: StoredKernel) -> str:
     """One line about a kernel."""
     made, verdict = kernel.origin, kernel.verdict
     by = f", generation {made.generation}, {made.mutator}" if made else ""
-    return f"{kernel.id[:12]}{by}: {verdict_words(verdict)}"
+    return f"{short(kernel.id)}{by}: {verdict_words(verdict)}"
 
 
 def _told(kernel: StoredKernel) -> Iterator[str]:
@@ -97,7 +98,7 @@ def _told(kernel: StoredKernel) -> Iterator[str]:
         by = ", ".join(filter(None, (made.mutator, made.model, made.author and f"given by {made.author}")))
         yield f"Made by {by}: {made.description or 'nothing said'}"
         if made.parents:
-            yield f"Parents: {', '.join(parent[:12] for parent in made.parents)}" + (
+            yield f"Parents: {', '.join(short(parent) for parent in made.parents)}" + (
                 f" (the first one of {made.source_task})" if made.source_task else ""
             )
     yield f"Task {kernel.task}, id {kernel.id}"
@@ -106,7 +107,7 @@ def _told(kernel: StoredKernel) -> Iterator[str]:
     if verdict:
         yield f"Verdict: {verdict_words(verdict)}" + (f"; behaviour {verdict.cell}" if verdict.cell else "")
         if verdict.duplicate_of:
-            yield f"The same program as {verdict.duplicate_of[:12]}, whose verdict this is"
+            yield f"The same program as {short(verdict.duplicate_of)}, whose verdict this is"
         if verdict.message:
             yield f"Message: {verdict.message[:2000]}"
     if kernel.profile:
@@ -191,8 +192,6 @@ def _conversation(messages: Sequence[Any]) -> str:
     return "\n\n".join(parts)
 
 
-SHORT = 12
-"""Digits of an id that are shown."""
 END_OF_HEADER = "*/"
 HUNK = re.compile(r"^@@ -(\d+)(,\d+)? \+(\d+)(,\d+)? @@$")
 
@@ -226,7 +225,7 @@ def verdicts_table(found: dict[str, Any]) -> Fitted:
     )  # fmt: skip
     rows = [
         (
-            name, k["kernel_id"][:SHORT], k["task"], k["status"] or "not judged",
+            name, short(k["kernel_id"]), k["task"], k["status"] or "not judged",
             standing(k["level"], k["flagged"]), ratio(k["speedup"]),
             interval(k["speedup_low"], k["speedup_high"]),
         )
@@ -257,7 +256,7 @@ def _named(kernel: StoredKernel) -> dict[str, Any]:
 
 
 def _diff(a: StoredKernel, b: StoredKernel, before: Sequence[str], after: Sequence[str]) -> str:
-    return "\n".join(unified_diff(before, after, f"A {a.id[:SHORT]}", f"B {b.id[:SHORT]}", lineterm=""))
+    return "\n".join(unified_diff(before, after, f"A {short(a.id)}", f"B {short(b.id)}", lineterm=""))
 
 
 def _code_diff(a: StoredKernel, b: StoredKernel) -> str:

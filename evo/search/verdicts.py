@@ -25,6 +25,7 @@ from fitness.profiling.profiles import Profile
 from mutators.base import Kind, Parent, Proposal, Request
 from operators.definition.spec import Task
 from operators.errors import UserError
+from operators.identity import short
 from operators.kernel import Kernel
 
 
@@ -394,7 +395,7 @@ class Verdicts:
 def _duplicate(kernel: Kernel, verdict: Evaluation) -> Evaluation:
     """The verdict that `kernel` inherits."""
     original = verdict.duplicate_of or verdict.kernel_id
-    message = f"the same program as kernel {original[:12]}, which is {verdict.verdict}"
+    message = f"the same program as kernel {short(original)}, which is {verdict.verdict}"
     return replace(
         verdict.bare(), kernel_id=kernel.id, status=Status.DUPLICATE, duplicate_of=original,
         inherited=verdict.verdict, message=message,

@@ -66,6 +66,7 @@ from evo.store.reads import Identifier
 from fitness.words import digits, interval, ratio, time_us
 from mutators.llm.settings import is_outside
 from operators.files import writing
+from operators.identity import short
 from operators.plan.defaults import with_defaults
 
 HTML, MARKDOWN = "report.html", "report.md"
@@ -224,7 +225,7 @@ def told(seen: ComparisonMaterial) -> str:
         f"{arms} at {counted(tasks, 'task')} with {counted(len(made.seeds), 'seed')} each, every cell with "
         f"{amount:,.10g} {USED[kind]}. Primary endpoint: the log speedup over naive of each cell's winner, judged "
         f"anew, beside the same cell of {made.reference_arm}; a failure counts as naive. Registered difference: "
-        f"{100 * made.difference:.3g} %. Registration: {seen.begun.digest[:12]}."
+        f"{100 * made.difference:.3g} %. Registration: {short(seen.begun.digest)}."
     )
 
 

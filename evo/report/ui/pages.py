@@ -38,6 +38,7 @@ from evo.report.run_kernels import Room, about, title
 from evo.report.status import TaskSummary, summary
 from fitness.words import in_words, ratio, time_us
 from operators.errors import UserError
+from operators.identity import short
 
 Row = dict[str, Any]
 SITE = (
@@ -117,7 +118,7 @@ def _kernel(run: Run, runs: Path, asked: PageAddress) -> Document:
         Section("How it came to be", [_table("From the first ancestor on", steps, path, "It is a draft.")], "way"),
         Section("What was made of it", [_table("Its children", own, children, "Nothing.")], "children"),
     ]  # fmt: skip
-    return _document(run, f"Kernel {found.id[:12]}", f"{title(found)}, of {found.task}", sections)
+    return _document(run, f"Kernel {short(found.id)}", f"{title(found)}, of {found.task}", sections)
 
 
 def _table(caption: str, columns: Sequence[Any], rows: Sequence[Row], empty: str) -> Table:
