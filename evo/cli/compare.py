@@ -177,9 +177,15 @@ def _show_results(
     rows.sort(key=lambda row: (row["task"], row["arm"], row["seed"]))
     show(rows_table(SHOWN, [{name: row[name] for name in SHOWN} for row in rows]))
     if arms:
-        show(rows_table(CONCLUDED, [{name: row[name] for name in CONCLUDED} for row in arms]))
+        show(rows_table(CONCLUDED, [{name: _rounded(row[name]) for name in CONCLUDED} for row in arms]))
     print("\n".join(found.lines()))
     print(f"comparison {folder}; its runs answer together: evo sql '{folder}/*' \"from used\"")
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, list):
+        return [*map(_rounded, value)]
+    return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
 def _row(cell: JudgedCell) -> dict[str, Any]:
