@@ -20,7 +20,10 @@ from evo.evaluate import source_of, target_of, task_of
 from evo.packaging.cpp import Source, identifier
 from evo.packaging.cpp_files import FOLDER, NVCC_OPTIONS, cpp_files
 from evo.packaging.runtime import cases, loading
+from evo.report.amounts import count
+from evo.report.document import bounds, number, text
 from evo.report.output import plain
+from evo.report.render import markdown_table
 from evo.report.status import best_of
 from evo.version import engine_version
 from fitness.cpu import build as cpu
@@ -186,8 +189,8 @@ def verdict_text(subject: Subject) -> str:
     if verdict.get("speedup"):
         found = speedup(verdict["speedup"], verdict["speedup_low"], verdict["speedup_high"])
         lines += [f"{found}: the naive kernel's time over this one's, a geometric mean over the workloads.", ""]
-    lines += _table("Against the kernel it was timed in pairs with", "other", verdict.get("timings", ()))
-    lines += _table("Against the vendor's library", "library", verdict.get("library_timings", ()))
+    lines += _timed("Against the kernel it was timed in pairs with", "other", verdict.get("timings", ()))
+    lines += _timed("Against the vendor's library", "library", verdict.get("library_timings", ()))
     known = {k: v for k, v in verdict.items() if k.startswith(("over_", "of_")) and v is not None}
     lines += [f"- {name.replace('_', ' ')}: {value}" for name, value in known.items()]
     lines += ["", verdict["note"]] if verdict.get("note") else []
@@ -195,27 +198,24 @@ def verdict_text(subject: Subject) -> str:
     return "\n".join([*lines, *(f"- {name}: {_shown(value)}" for name, value in subject.conditions.items()), ""])
 
 
-def _table(title: str, other: str, timings: Iterable[Mapping[str, Any]]) -> list[str]:
-    rows = []
-    for t in timings:
-        times = f"{time_us(t['latency_us'])} | {time_us(t['anchor_latency_us'])}"
-        found = speedup(*interval95(t["log_ratio"], t["log_ratio_se"]))
-        rows.append(f"| {t['workload']} | {times} | {found} | {t['pairs']} |")
-    if not rows:
-        return []
-    return [f"## {title}", "", f"| workload | time | {other} | ratio | pairs |", "|---|---|---|---|---|", *rows, ""]
+def _timed(title: str, other: str, timings: Iterable[Mapping[str, Any]]) -> list[str]:
+    names = ("ratio", "low", "high")
+    rows = [{**t, **dict(zip(names, interval95(t["log_ratio"], t["log_ratio_se"]), strict=True))} for t in timings]
+    columns = [
+        text("workload", "workload"), number("time", "latency_us", time_us),
+        number(other, "anchor_latency_us", time_us), number("ratio", "ratio", ratio), bounds("95 %", "low", "high"),
+        number("pairs", "pairs", count),
+    ]  # fmt: skip
+    return [f"## {title}", "", markdown_table(columns, rows), ""] if rows else []
 
 
-def _checks(errors: Iterable[Mapping[str, Any]]) -> list[str]:
-    rows = [
-        f"| {e['workload']} | {e['tensor']} | {e['family']} | {digits(e['max_ratio'])} | {digits(e['rms_ratio'])} |"
-        for e in errors
-    ]
-    if not rows:
-        return []
-    head = "| shape | output | inputs | worst error | rms |"
+def _checks(errors: Sequence[Mapping[str, Any]]) -> list[str]:
+    columns = [
+        text("shape", "workload"), text("output", "tensor"), text("inputs", "family"),
+        number("worst error", "max_ratio", digits), number("rms", "rms_ratio", digits),
+    ]  # fmt: skip
     said = "Hidden shapes and workloads that it passed; errors as parts of what is allowed, against fp64."
-    return ["", "## Checks", "", said, "", head, "|---|---|---|---|---|", *rows]
+    return ["", "## Checks", "", said, "", markdown_table(columns, errors)] if errors else []
 
 
 def _shown(value: Any) -> str:
