@@ -23,7 +23,7 @@ from evo.api import Row, Run
 from evo.config import RunConfig
 from evo.inbox import Inbox
 from evo.outside.drafts import Sessions
-from evo.outside.questions import Desk, OpenQuestion, open_questions, take, waiting_guests
+from evo.outside.questions import InboxCheck, OpenQuestion, open_questions, take, waiting_guests
 from evo.report.health import limits, spent, used
 from evo.workbench.bench import Workbench, counting
 from evo.workbench.tools import (
@@ -299,7 +299,9 @@ class Studio:
         return await self._bench.use("judge", wanted.model_dump())
 
     async def _tell(self, line: Mapping[str, Any], of: str) -> Result:
-        told = await asyncio.to_thread(lambda: Desk(self.folder, self._author).look_at([("submit", json.dumps(line))]))
+        told = await asyncio.to_thread(
+            lambda: InboxCheck(self.folder, self._author).look_at([("submit", json.dumps(line))])
+        )
         if told.problems:
             return Result(f"nothing was handed in: {told.problems[0].removeprefix('submit: ')}", failed=True)
         await asyncio.to_thread(Inbox(self.folder).put, told.lines)

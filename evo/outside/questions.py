@@ -28,7 +28,7 @@ from mutators.asking.answers import (
     check_answer,
     check_guest,
     only_task,
-    told,
+    parsed,
     whole_guest,
 )
 from mutators.base import Message
@@ -123,7 +123,7 @@ def nobody_asks(folder: Path) -> str:
 
 
 @dataclass
-class Told:
+class Checked:
     """The lines that may be told among some, and the faults of the others."""
 
     lines: list[str] = field(default_factory=list)
@@ -132,7 +132,7 @@ class Told:
     problems: list[str] = field(default_factory=list)
 
 
-class Desk:
+class InboxCheck:
     """Looks at lines before they go to a run's inbox, so that their author hears at once what is wrong."""
 
     def __init__(self, folder: Path, author: str = "") -> None:
@@ -149,12 +149,12 @@ class Desk:
         self._answered |= {row["cache_key"]: row["is_withdrawn"] for row in self._run.rows("outside.answered")}
         self._waiting = _waiting(told, self._run, self._tasks)
 
-    def look_at(self, lines: Iterable[tuple[str, str]]) -> Told:
+    def look_at(self, lines: Iterable[tuple[str, str]]) -> Checked:
         """Sort lines, each with the place where it stands."""
-        found = Told()
+        found = Checked()
         for where, line in lines:
             try:
-                item = told(line)
+                item = parsed(line)
                 if isinstance(item, Answer):
                     self._check(item)
                     found.answers += 1
@@ -204,7 +204,7 @@ def _told_in(folder: Path) -> list[Answer | Invitation | Taken]:
         with suppress(OSError):  # it was taken just now, or cannot be
             for _, line in inbox.lines(file):
                 with suppress(LineError):
-                    found.append(told(line))
+                    found.append(parsed(line))
     return found
 
 
@@ -224,28 +224,28 @@ def comparison_questions(folder: Path) -> list[OpenQuestion]:
     return sorted(found, key=lambda question: digest("order", question.cache_key))
 
 
-class ComparisonDesk:
-    """Looks at answers before they go to the inboxes of the cells that asked; see `evo.outside.questions.Desk`."""
+class ComparisonInboxCheck:
+    """Looks at answers before they go to the inboxes of the cells that asked; see `InboxCheck`."""
 
     def __init__(self, folder: Path, author: str = "") -> None:
         """It reads the cells in `folder` as they stand."""
         self._folder = folder
         self._author = author
         self._cells = _asking(folder)
-        self._desks: dict[str, Desk] = {}
+        self._checks: dict[str, InboxCheck] = {}
         self._lines: dict[str, list[str]] = {}
 
-    def look_at(self, lines: Iterable[tuple[str, str]]) -> Told:
+    def look_at(self, lines: Iterable[tuple[str, str]]) -> Checked:
         """Sort lines, each with the place where it stands; kernels that no request asked for are no part of an arm."""
-        found = Told()
+        found = Checked()
         for where, line in lines:
             part, own = _routed(line)
             if part not in self._cells:
                 found.problems.append(f"{where}: the comparison has no such question; it takes answers alone")
                 continue
-            desk = self._desks.get(part) or Desk(self._folder / self._cells[part].name, self._author)
-            self._desks[part] = desk
-            told = desk.look_at([(where, own)])
+            check = self._checks.get(part) or InboxCheck(self._folder / self._cells[part].name, self._author)
+            self._checks[part] = check
+            told = check.look_at([(where, own)])
             self._lines.setdefault(part, []).extend(told.lines)
             found.lines += told.lines
             found.answers += told.answers

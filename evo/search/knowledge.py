@@ -168,8 +168,8 @@ class Knowledge:
 
     def _from_siblings(self, source_task: str) -> Iterable[Attempt]:
         """The most of what helped on other tasks; what helped on `source_task` is told beside its kernel."""
-        akin = (each for each in self.siblings if each._task != source_task)
-        found = [attempt for each in akin for attempt in each.lessons.helped(SIBLINGS_SHOWN)]
+        siblings = (each for each in self.siblings if each._task != source_task)
+        found = [attempt for each in siblings for attempt in each.lessons.helped(SIBLINGS_SHOWN)]
         order = sorted(found, key=lambda a: (-(a.gain.log if a.gain else 0.0), a.task, a.description))
         return order[:SIBLINGS_SHOWN]
 

@@ -32,7 +32,7 @@ from mutators.asking.answers import (
     Taken,
     check_answer,
     check_guest,
-    told,
+    parsed,
     whole_guest,
 )
 from mutators.asking.manual import first_question
@@ -122,7 +122,7 @@ class Models:
         self._quiet_since = now if self._quiet_since is None else self._quiet_since
         return now - self._quiet_since
 
-    def be_late(self) -> None:
+    def stop_asking(self) -> None:
         """Let no further question be sent; answers under way are worth keeping."""
         self.late = True
         if self.client:
@@ -220,7 +220,7 @@ class Arrivals:
         rows: Rows = {}
         for number, line in lines:
             try:
-                item = told(line)
+                item = parsed(line)
                 if isinstance(item, Answer):
                     if answered := self._answered(item, calls):
                         calls[item.custom_id] = answered

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -140,8 +140,7 @@ class TaskState:
 
     def born(self, parents: Sequence[str], request: Request, kernel: Kernel | None) -> tuple[int, bool]:
         """The generation of a child of these parents, told now, and whether it is new; takes note of it."""
-        places = [self.source_state(request) if parent == request.source else self for parent in parents]
-        known = [state.generations.get(parent, 0) for state, parent in zip(places, parents, strict=True)]
+        known = [home.generations.get(parent, 0) for home, parent in self.homes(request, parents)]
         generation = 1 + max(known) if known else 0
         is_new = kernel is not None and kernel.id not in self.generations
         if kernel and is_new:
@@ -156,6 +155,11 @@ class TaskState:
     def source_state(self, request: Request) -> TaskState:
         """The task that the last parent of one of its requests is a kernel of."""
         return self.relatives[Task.parse(request.source_task)] if request.source_task else self
+
+    def homes(self, request: Request, parents: Sequence[str]) -> Iterator[tuple[TaskState, str]]:
+        """Each of a request's parents behind the task that it is a kernel of."""
+        for parent in parents:
+            yield self.source_state(request) if parent == request.source else self, parent
 
     def leader(self, kernel: Kernel) -> Leader | None:
         """The kernel as others hear of it, if it is the fastest for certain."""
@@ -234,16 +238,15 @@ def task_states(
     }
     for state in states.values():
         others = [other for other in states.values() if other is not state]
-        akin = (other for other in others if other.operator.family == state.operator.family)
-        state.knowledge.siblings = [other.knowledge for other in akin]
+        state.knowledge.siblings = [each.knowledge for each in others if each.operator.family == state.operator.family]
         state.relatives = {other.task: other for other in others if alike(other.operator, state.operator)}
     return states
 
 
 def _earlier(config: RunConfig, operator: Operator, task: Task) -> list[Attempt]:
     """Lessons of earlier runs that may help with a task: first those of its operator, then those of its family."""
-    akin = [operator.name, *(name for name in same_family(operator) if name != operator.name)]
-    found = [attempt for attempt in config.learnt if attempt.task.partition("/")[0] in akin]
+    family = {operator.name, *same_family(operator)}
+    found = [attempt for attempt in config.learnt if attempt.task.partition("/")[0] in family]
     return sorted(found, key=lambda attempt: attempt.task.partition("/")[0] != operator.name)
 
 
@@ -271,15 +274,12 @@ def bind(state: TaskState, request: Request) -> Outstanding:
 
     The task's knowledge takes note that it is asked.
     """
-    places = [state.source_state(request) if parent == request.source else state for parent in request.parents]
-    sources = tuple(
-        (parent, known.verdicts.get(parent, "")) for known, parent in zip(places, request.parents, strict=True)
-    )
+    sources = tuple((parent, home.verdicts.get(parent, "")) for home, parent in state.homes(request, request.parents))
     timed = sources and sources[0][1] and asks_model(request)
     notes = state.seen.lines(request) if timed else ()
     brief = state.knowledge.brief(request)
     if brief and request.source:
-        brief = replace(brief, origin=places[-1].knowledge.origin(request.source))
+        brief = replace(brief, origin=state.source_state(request).knowledge.origin(request.source))
     return Outstanding(state, request, Bound(sources, notes, brief, state.stands_at))
 
 

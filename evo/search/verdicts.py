@@ -161,7 +161,7 @@ class VerdictSource(Protocol):
 
 
 @dataclass
-class _Known:
+class _TaskVerdicts:
     """Verdicts on one task's kernels, known or being found out."""
 
     by_id: dict[str, asyncio.Future[Evaluation]] = field(default_factory=dict)
@@ -189,7 +189,7 @@ class Verdicts:
         self._pool = pool
         self._commit = commit
         self._now = now
-        self._known: defaultdict[Task, _Known] = defaultdict(_Known)
+        self._known: defaultdict[Task, _TaskVerdicts] = defaultdict(_TaskVerdicts)
         self._open: Latest[tuple[Task, str, Level], Evaluation] = Latest(MOST_OPEN)
         """Measurements of the MOST_OPEN kernels that were left unresolved last: they count where one comes again."""
         self._judging_s = 0.0
@@ -225,7 +225,7 @@ class Verdicts:
             return await self._evaluate(state, request, kernel, known, ancestor)
 
     async def _evaluate(
-        self, state: TaskState, request: Request, kernel: Kernel, known: _Known, ancestor: Entrant | None
+        self, state: TaskState, request: Request, kernel: Kernel, known: _TaskVerdicts, ancestor: Entrant | None
     ) -> tuple[Reached, ...]:
         """`ancestor` is its place among the task's ancestors, if it is one."""
         if earlier := await announced(known.by_id, kernel.id):

@@ -41,12 +41,11 @@ class AgentAlone(ModelLoops[AgentAloneSettings]):
     def loop(self, start: Individual, model: str) -> Recipe:
         """Return one line of versions."""
         best = start
-        limits = self.settings.model_dump(include=set(AgentSettings.model_fields) - {"kernels"})
         for _ in range(self.settings.sessions):
             thread, fruitless = "", 0
             for _ in range(self.settings.kernels):
                 assert best.kernel
-                params = limits | ({"stagnant": fruitless} if fruitless else {})
+                params = self.settings.params(fruitless)
                 child = yield self.child("agent", best.kernel, models=[model], thread=thread, params=params)
                 if cannot_call_tools(child.failure):
                     return

@@ -65,20 +65,19 @@ class PlainStrategy(Chooser, Generic[SettingsT]):
 
     def start(self, number: int) -> Individual:
         """Return the operator's kernel that a request of this number begins from; one at least must be correct."""
-        told = list(self.ancestors.told.values())
-        return told[number % len(told)]
+        known = list(self.ancestors.individuals.values())
+        return known[number % len(known)]
 
     def tell(self, individual: Individual) -> str:
         """See `Strategy.tell`."""
         elite = elite_of(individual)
         if individual.request.kind is Kind.ANCESTOR:
-            self.ancestors.tell(individual, elite)
+            self.ancestors.tell(individual)
         elif individual.request.kind is not Kind.GUEST:
             self.heard(individual)
         if elite is None or not individual.fresh:
             return individual.status
-        champion = Elite(elite.kernel, (), elite.log_speedup, elite.log_speedup_se)
-        return self._best.add(champion, comparison_se=elite.log_speedup_se).value
+        return self._best.add(replace(elite, cell=()), comparison_se=elite.log_speedup_se).value
 
     def rival(self, request: Request, cell: Cell) -> Rival:
         """Return the best kernel so far, to be raced: see `Strategy.rival`."""
@@ -240,7 +239,7 @@ class LoopStrategy(PlainStrategy[SettingsT]):
         loop = next((loop for loop in self._waiting if loop.step.wants(request)), None)
         if loop:
             self._waiting.remove(loop)
-        elif self.ancestors.told:
+        elif self.ancestors.individuals:
             begun, new = self._new(self.start(request.number))
             if new and new.step.wants(request):
                 self._begun, loop = begun, new

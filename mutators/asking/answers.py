@@ -66,7 +66,7 @@ class Invitation:
     note: str = ""
 
     def to_line(self) -> str:
-        """Return its line; `told` is the inverse."""
+        """Return its line; `parsed` is the inverse."""
         return json.dumps({**vars(self), "parents": list(self.parents), "values": dict(self.values)})
 
 
@@ -77,11 +77,11 @@ class Taken:
     custom_id: str
 
     def to_line(self) -> str:
-        """Return its line; `told` is the inverse."""
+        """Return its line; `parsed` is the inverse."""
         return json.dumps({"taken": self.custom_id})
 
 
-def told(line: str) -> Answer | Invitation | Taken:
+def parsed(line: str) -> Answer | Invitation | Taken:
     """Return what a line tells. It raises LineError."""
     if len(line) > MOST_LINE_BYTES:
         raise LineError(f"it has {len(line)} characters; at most {MOST_LINE_BYTES} are read")

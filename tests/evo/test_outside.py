@@ -22,7 +22,7 @@ from evo.api import Run
 from evo.budget import Budget
 from evo.config import RunConfig
 from evo.inbox import Inbox
-from evo.outside.questions import Desk, open_questions, take
+from evo.outside.questions import InboxCheck, open_questions, take
 from evo.replay import replay
 from evo.report.status import model_costs
 from evo.report.terminal import costs_line
@@ -35,7 +35,7 @@ from evo.strategies.base import StrategyContext
 from evo.strategies.islands import Islands
 from evo.workers.jobs import Job
 from fitness.testing import ScriptedFitness
-from mutators.asking.answers import NO_GUESTS, Answer, Invitation, LineError, told
+from mutators.asking.answers import NO_GUESTS, Answer, Invitation, LineError, parsed
 from mutators.base import CallStatus, Kind
 from operators.catalog import load
 from operators.definition.spec import Operator, Task
@@ -448,7 +448,7 @@ def nearly_right(draw: st.DrawFn) -> str:
 @examples(300)
 def test_a_line_is_taken_or_refused_in_one_line(line: str) -> None:
     try:
-        item = told(line)
+        item = parsed(line)
     except LineError as error:
         assert str(error) and "\n" not in str(error)
         return
@@ -457,13 +457,13 @@ def test_a_line_is_taken_or_refused_in_one_line(line: str) -> None:
         item.text.encode()
     else:
         assert isinstance(item, Invitation)
-        assert told(item.to_line()) == item
+        assert parsed(item.to_line()) == item
 
 
 @pytest.mark.parametrize("name", ["a\nb", "\x1b[2J", "\u2028", "x" * 10_000])
 def test_what_is_wrong_with_a_line_is_shown_in_one_line(name: str) -> None:
     with pytest.raises(LineError) as caught:
-        told(json.dumps({"custom_id": name, "error": f"late {name}"}))
+        parsed(json.dumps({"custom_id": name, "error": f"late {name}"}))
     assert str(caught.value).isprintable() and len(str(caught.value)) <= 2_000
 
 
@@ -478,7 +478,7 @@ def waiting(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @given(st.lists(LINES | nearly_right(), max_size=4))
 @examples(15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_file_in_the_inbox_stops_a_search(waiting: Path, lines: list[str]) -> None:
-    Desk(waiting).look_at((f"{number}", line) for number, line in enumerate(lines))
+    InboxCheck(waiting).look_at((f"{number}", line) for number, line in enumerate(lines))
     Inbox(waiting).put([line.replace("\n", " ") for line in lines])
     assert session(waiting, config()) == WAITS
     assert not Inbox(waiting).files()
@@ -489,7 +489,7 @@ def test_what_is_nested_deeply_is_taken_or_refused(waiting: Path, depth: int) ->
     nested = "[" * depth + "]" * depth
     key = json.dumps(open_questions(waiting)[0].cache_key)
     used = f'{{"custom_id": {key}, "content": "I do not know.", "usage": {{"x": {nested}}}}}'
-    Desk(waiting).look_at([("1", used)])
+    InboxCheck(waiting).look_at([("1", used)])
     Inbox(waiting).put([f'{{"custom_id": {key}, "error": {nested}}}', f'{{"source": {nested}}}', used])
     assert session(waiting, config()) == WAITS
     assert not Inbox(waiting).files()
