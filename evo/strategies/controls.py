@@ -202,7 +202,8 @@ class TuneOnly(PlainStrategy[TuneOnlySettings]):
         opening = number - len(self.ancestors)
         if opening < len(self._openings):
             params = {"rewrite": self._openings[opening]}
-            return self.context.request(number, "transform", [self.context.naive.id], rng, params)
+            naive = self.ancestors.correct["naive"].kernel
+            return self.context.request(number, "transform", [naive.id], rng, params)
         left = [f for f in self._files.values() if not f.exhausted and f.asked < self.settings.trials]
         if not left or not self._tuning.left:
             return None
