@@ -9,7 +9,7 @@ from evo import rows as records
 from evo.individual import Individual, is_naive
 from evo.rows import Read, Rows
 from evo.search.history import Done, History
-from evo.search.knowledge import Brief
+from evo.search.knowledge import StoredBriefing
 from evo.search.task import Outstanding, TaskState
 from evo.search.verdicts import VerdictSource, verdict_of
 from evo.workbench.bench import Workbench
@@ -107,7 +107,7 @@ class Execution:
             return None
         return self._benches.open(state, request, parents[0])
 
-    def _briefing(self, state: TaskState, request: Request, brief: Brief) -> Briefing:
+    def _briefing(self, state: TaskState, request: Request, brief: StoredBriefing) -> Briefing:
         """Return what a prompt may tell, with the kernels that were named."""
         origin = None
         if brief.origin:

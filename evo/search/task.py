@@ -14,7 +14,7 @@ from evo.config import RunConfig
 from evo.individual import new_programs
 from evo.lineage import Latest
 from evo.rows import Rows
-from evo.search.knowledge import Brief, Knowledge, Notes, Seen, Source
+from evo.search.knowledge import Knowledge, Notes, ProfileNotes, Source, StoredBriefing
 from evo.store.reads import Journal, rows_of
 from evo.strategies.base import Leader, Strategy
 from fitness.evaluation import Evaluation
@@ -40,7 +40,7 @@ class Bound:
     """The request's parents, in its order, each with the evaluation told of it by then; empty where none was."""
     notes: Notes = ()
     """Notes on the profiles of its parents, if these were taken."""
-    brief: Brief | None = None
+    brief: StoredBriefing | None = None
     """Further facts that a prompt may tell; None where no model is asked."""
     stands_at: float = 0.0
     """The log speedup that the fastest kernel certainly had."""
@@ -70,7 +70,7 @@ class TaskState:
     """By kernel id, the evaluation that the strategy was told of; of several the first one that is no duplicate's."""
     judged: set[str] = field(default_factory=set)
     """Kernels that have a verdict, those that are about to be told among them."""
-    seen: Seen = field(init=False)
+    profile_notes: ProfileNotes = field(init=False)
     """Profiles of its kernels."""
     begun: bool = False
     """Whether the strategy has asked for all its ancestors: it wants something else by now, or nothing."""
@@ -106,7 +106,7 @@ class TaskState:
     """Tasks of the run whose kernels may serve this one: those of its operator, and of operators that are alike."""
 
     def __post_init__(self) -> None:
-        self.seen = Seen(self.knowledge.lineage)
+        self.profile_notes = ProfileNotes(self.knowledge.lineage)
 
     @property
     def candidates(self) -> int:
@@ -149,7 +149,7 @@ class TaskState:
 
     def profiled(self, kernel_id: str, profile: Profile) -> None:
         """Take in the profile of a kernel: it counts from now on."""
-        self.seen.profiles.learn(kernel_id, profile)
+        self.profile_notes.profiles.learn(kernel_id, profile)
         self.strategy.profiled(kernel_id, profile)
 
     def source_state(self, request: Request) -> TaskState:
@@ -169,15 +169,15 @@ class TaskState:
         reached = place(best.standing, self.knowledge.naive_us, self.allowed_us)
         return Leader(self.task, kernel, best.speedup.log, math.log(reached.share) if reached else None)
 
-    def screened(self, took_s: float) -> None:
+    def took_screen(self, took_s: float) -> None:
         """A screening was passed, and took so long."""
         self.screen_s = _shorter(self.screen_s, took_s)
 
-    def full(self, took_s: float) -> None:
+    def took_full(self, took_s: float) -> None:
         """A full evaluation was passed, and took so long."""
         self.full_s = _shorter(self.full_s, took_s)
 
-    def confirm(self, kernel_id: str, took_s: float) -> None:
+    def took_confirm(self, kernel_id: str, took_s: float) -> None:
         """A confirmation looked at a kernel, and took so long; 0 where that says nothing of others."""
         self.confirmed.add(kernel_id)
         self.confirm_s = _shorter(self.confirm_s, took_s)
@@ -276,7 +276,7 @@ def bind(state: TaskState, request: Request) -> Outstanding:
     """
     sources = tuple((parent, home.verdicts.get(parent, "")) for home, parent in state.homes(request, request.parents))
     timed = sources and sources[0][1] and asks_model(request)
-    notes = state.seen.lines(request) if timed else ()
+    notes = state.profile_notes.lines(request) if timed else ()
     brief = state.knowledge.brief(request)
     if brief and request.source:
         brief = replace(brief, origin=state.source_state(request).knowledge.origin(request.source))

@@ -362,10 +362,10 @@ class Verdicts:
         took_s = 1e-3 * sum(found.stage_ms.get(stage, 0.0) for stage in records.STAGES)
         self._judging_s += took_s
         if found.level is Level.FULL and found.correct:
-            state.full(took_s)
+            state.took_full(took_s)
         if found.level is Level.CONFIRMED:
             self._confirming_s += took_s
-            state.confirm(found.kernel_id, took_s if found.correct else 0.0)
+            state.took_confirm(found.kernel_id, took_s if found.correct else 0.0)
 
     async def _retried(self, job: Job[Answer], level: Level = Level.SCREEN) -> Answer | Evaluation:
         """A job's answer, which takes several workers if some are lost; `evo.workers.pool.tried` says what it raises.
