@@ -64,6 +64,7 @@ class ReplayResult:
 
     @property
     def equal(self) -> bool:
+        """Whether the two runs tell the same story."""
         return not self.difference
 
 

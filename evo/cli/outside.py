@@ -21,7 +21,7 @@ from operators.errors import UserError, unknown
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from evo.outside.questions import Checked
+    from evo.outside.questions import CheckedLines
 
 LINES = (".jsonl", ".ndjson")
 TAKEN_EVERY_S = 0.1
@@ -220,7 +220,7 @@ def _tell_comparison(folder: Path, files: list[Path], *, to: str, author: str, a
         raise typer.Exit(FAILED)
 
 
-def _show_told(found: Checked, *, as_json: bool) -> None:
+def _show_told(found: CheckedLines, *, as_json: bool) -> None:
     for problem in found.problems:
         say(problem)
     if as_json:

@@ -34,7 +34,7 @@ from operators.errors import UserError
 WORK = ".work"
 """The pool's folder, and the lock, in a comparison's folder; there only while it runs."""
 SAFE = "all that was acknowledged is stored: {}begin again, it goes on"
-"""What a comparison that a machine ends says."""
+"""Words on a comparison that a machine ends."""
 
 
 @dataclass

@@ -123,7 +123,7 @@ def nobody_asks(folder: Path) -> str:
 
 
 @dataclass
-class Checked:
+class CheckedLines:
     """The lines that may be told among some, and the faults of the others."""
 
     lines: list[str] = field(default_factory=list)
@@ -149,9 +149,9 @@ class InboxCheck:
         self._answered |= {row["cache_key"]: row["is_withdrawn"] for row in self._run.rows("outside.answered")}
         self._waiting = _waiting(told, self._run, self._tasks)
 
-    def look_at(self, lines: Iterable[tuple[str, str]]) -> Checked:
+    def look_at(self, lines: Iterable[tuple[str, str]]) -> CheckedLines:
         """Sort lines, each with the place where it stands."""
-        found = Checked()
+        found = CheckedLines()
         for where, line in lines:
             try:
                 item = parsed(line)
@@ -235,9 +235,9 @@ class ComparisonInboxCheck:
         self._checks: dict[str, InboxCheck] = {}
         self._lines: dict[str, list[str]] = {}
 
-    def look_at(self, lines: Iterable[tuple[str, str]]) -> Checked:
+    def look_at(self, lines: Iterable[tuple[str, str]]) -> CheckedLines:
         """Sort lines, each with the place where it stands; kernels that no request asked for are no part of an arm."""
-        found = Checked()
+        found = CheckedLines()
         for where, line in lines:
             part, own = _routed(line)
             if part not in self._cells:

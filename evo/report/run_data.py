@@ -77,7 +77,7 @@ class Material:
     calls: Mapping[tuple[str, str], Sequence[Row]] = field(default_factory=dict)
     """Questions to models that led to a kernel, by its task and id."""
     timings: Mapping[tuple[str, str], Sequence[Row]] = field(default_factory=dict)
-    """What a kernel's verdict measured on each workload, by its task and id."""
+    """Timings of a kernel's verdict, workload by workload, by its task and id."""
 
     def rows(self, name: str) -> Sequence[Row]:
         """The answer to a query, a worked one or one of the engine's own."""

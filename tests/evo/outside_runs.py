@@ -14,7 +14,7 @@ from typing import Any
 
 from evo.config import RunConfig
 from evo.inbox import Inbox
-from evo.outside.questions import Checked, InboxCheck, OpenQuestion, open_questions
+from evo.outside.questions import CheckedLines, InboxCheck, OpenQuestion, open_questions
 from tests.evo import model_runs
 
 MODEL = "outside/ann"
@@ -41,7 +41,7 @@ def answer(question: OpenQuestion) -> str:
     })  # fmt: skip
 
 
-def tell(folder: Path, *lines: str) -> Checked:
+def tell(folder: Path, *lines: str) -> CheckedLines:
     """Tell a run these lines as `evo tell` does."""
     found = InboxCheck(folder, "ann").look_at((f"line {number}", line) for number, line in enumerate(lines, 1))
     if found.lines:
