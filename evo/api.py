@@ -28,6 +28,7 @@ from fitness.install import pip
 from fitness.profiling.profiles import Profile
 from fitness.words import gain, in_words, interval, ratio, standing
 from operators.errors import UserError, unknown
+from operators.identity import short
 from operators.plan.defaults import with_defaults
 from operators.plan.header import read_header
 
@@ -120,11 +121,11 @@ class StoredKernel:
     """Difference to the principal parent, unified, tunables included; empty where it has none."""
 
     def __repr__(self) -> str:
-        return f"<kernel {self.id[:12]} of {self.task}: {verdict_words(self.verdict)}>"
+        return f"<kernel {short(self.id)} of {self.task}: {verdict_words(self.verdict)}>"
 
     def _repr_html_(self) -> str:
         return (
-            f"<details><summary>kernel <code>{self.id[:12]}</code> of {escape(self.task)}: "
+            f"<details><summary>kernel <code>{short(self.id)}</code> of {escape(self.task)}: "
             f"{escape(verdict_words(self.verdict))}</summary><pre>{escape(self.text)}</pre></details>"
         )
 
@@ -162,7 +163,7 @@ def _found(run: Run, prefix: str, task: str) -> tuple[str, str]:
     rows = run.rows("kernels.tasks", kernel=kernel_id, task=task)
     if not rows:
         raise UserError(
-            f"kernel {kernel_id[:12]} belongs to no task that begins with {task}; the run has {', '.join(run.tasks)}"
+            f"kernel {short(kernel_id)} belongs to no task that begins with {task}; the run has {', '.join(run.tasks)}"
         )
     return rows[0]["task"], kernel_id
 
@@ -228,7 +229,7 @@ def _profile(rows: Sequence[Row], metrics: Sequence[Row]) -> Profile | None:
 
 def _diff(before: Row, row: Row) -> str:
     old, new = (with_defaults(each["source"], json.loads(each["values_json"])) for each in (before, row))
-    name, other = (each["kernel_id"][:12] for each in (before, row))
+    name, other = (short(each["kernel_id"]) for each in (before, row))
     return "\n".join(unified_diff(old.splitlines(), new.splitlines(), name, other, lineterm=""))
 
 
@@ -427,7 +428,7 @@ class Run(Several):
         names = ("task", "best", "certain", "estimate", "95 %", "verdict")
         rows = [
             (
-                row["task"], (row["kernel_id"] or "-")[:12], ratio(row["best_speedup"]), ratio(row["speedup"]),
+                row["task"], short(row["kernel_id"] or "-"), ratio(row["best_speedup"]), ratio(row["speedup"]),
                 interval(row["speedup_low"], row["speedup_high"]), standing(row["level"], row["flagged"]),
             )
             for row in self.rows("api.standings")

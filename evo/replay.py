@@ -41,6 +41,7 @@ from mutators.llm.tools import content_of
 from mutators.registry import propose
 from operators.definition.spec import CHAMPIONS, Task
 from operators.errors import UserError
+from operators.identity import short
 from operators.kernel import Kernel
 
 COMMITS_UNDER_WAY = 64
@@ -63,6 +64,7 @@ class ReplayResult:
 
     @property
     def equal(self) -> bool:
+        """Whether the two runs tell the same story."""
         return not self.difference
 
 
@@ -189,13 +191,12 @@ class Replay:
     async def _profiled_as_then(self, row: Row) -> None:
         key = {"task": row["task"], "kernel": row["kernel_id"]}
         metrics = self._then.rows("kernels.metrics", kernels=[row["kernel_id"]])
-        rows: Rows = {
-            "profiles": self._then.rows("kernels.profile", **key),
-            "metrics": [each for each in metrics if each["task"] == row["task"]],
-        }
-        if row["seq"] is not None:
-            rows["profiles"] = self._history.next_profile(rows["profiles"][:1])
-        await self._history.commit(rows)
+        await self._history.commit(
+            {
+                "profiles": self._history.next_profile(self._then.rows("kernels.profile", **key)[:1]),
+                "metrics": [each for each in metrics if each["task"] == row["task"]],
+            }
+        )
         self._history.profiled_again(row)
 
     async def _take_over(self) -> None:
@@ -266,7 +267,7 @@ class _StoredEvaluator:
         if not found:
             raise Different(f"{request.id}: {request.mutator} made kernel {_shown(kernel)}, and had none to offer then")
         if found[0]["kernel_id"] != kernel.id:
-            then = found[0]["kernel_id"][:12]
+            then = short(found[0]["kernel_id"])
             raise Different(f"{request.id}: {request.mutator} made kernel {then} then, and {_shown(kernel)} now")
         return tuple(Reached(records.evaluation_from(row), time.time()) for row in found)
 
@@ -387,7 +388,7 @@ def compare(folder: Path, other: Path) -> ReplayResult:
 
 
 def _shown(value: Any) -> str:
-    return value.id[:12] if isinstance(value, Kernel) else str(value)
+    return short(value.id) if isinstance(value, Kernel) else str(value)
 
 
 def _first_difference(then: str, now: str) -> str:

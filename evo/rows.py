@@ -140,6 +140,7 @@ def request_from(row: Mapping[str, Any]) -> Request:
 
 
 def kernel_row(kernel: Kernel) -> Row:
+    """Return the row of a kernel."""
     return {
         "kernel_id": kernel.id, "source_id": kernel.source_id, "operator": kernel.operator, "target": kernel.target,
         "source": kernel.source, "values_json": compact(kernel.values),
@@ -147,6 +148,7 @@ def kernel_row(kernel: Kernel) -> Row:
 
 
 def kernel_from(row: Mapping[str, Any]) -> Kernel:
+    """Return the kernel of a row."""
     return Kernel(row["operator"], row["target"], row["source"], json.loads(row["values_json"]))
 
 
@@ -231,6 +233,7 @@ def evaluation_rows(evaluation: Evaluation, *, evaluation_id: str, request_id: s
 
 
 def evaluation_id(request: Request, level: Level) -> str:
+    """Return the id of a request's evaluation at a level."""
     return f"{request.id}@{level.value}"
 
 
@@ -392,6 +395,7 @@ WAITS = "waits"
 
 
 def event_rows(kind: str, detail: Mapping[str, Any], *, at: float, task: Task | None = None) -> Rows:
+    """Return the row of an event."""
     named = str(task) if task else None
     return {"events": [{"created_at": moment(at), "kind": kind, "task": named, "detail_json": compact(detail)}]}
 
@@ -438,7 +442,7 @@ def history(read: Read, task: Task | None = None, after: int = -1, until: int = 
     for row in read("history.asked", **within):
         asks.setdefault(row["seq"], []).append(row)
     entries: list[tuple[int, Entry]] = [
-        *((row["seq"] or 0, Profiled(row)) for row in read("history.profiled", **within)),
+        *((row["seq"], Profiled(row)) for row in read("history.profiled", **within)),
         *((seq, Asked(rows)) for seq, rows in asks.items()),
         *((row["seq"], TellRow(row)) for row in told),
     ]

@@ -145,7 +145,7 @@ def resume(
 def _lasting(folder: Path, session: Session, first: Callable[[], str], again: Callable[[Session], str]) -> str:
     """A search over as many clusters of its own as it takes; why it ended. FRUITLESS in a row are the last ones."""
     search, fruitless = first, 0
-    with _explained(folder):
+    with explained(folder, partial(_safe, folder)):
         while True:
             told = _told(folder)
             _signals_interrupt()
@@ -213,21 +213,20 @@ def _opened(folder: Path, *, create: bool) -> Iterator[Store]:
 
 
 @contextmanager
-def _explained(folder: Path) -> Iterator[None]:
-    """A session that a machine ends is one line, which says what is safe and how it goes on."""
+def explained(folder: Path, safe: Callable[[str], str]) -> Iterator[None]:
+    """A session that a machine ends is one line: its fault, and what is `safe`, given what comes before going on."""
     try:
         yield
-    except DiskError as error:
-        raise DiskError(f"{error}; {_safe(folder, 'make room there and ')}") from error
-    except MachineError as error:
-        raise MachineError(f"{error}; {_safe(folder)}") from error
-    except OSError as error:
-        if disk := disk_error(error, folder):
-            raise DiskError(f"{disk}; {_safe(folder, 'make room there and ')}") from error
-        raise
+    except (MachineError, OSError) as error:
+        fault = error if isinstance(error, MachineError) else disk_error(error, folder)
+        if fault is None:
+            raise
+        if isinstance(fault, DiskError):
+            raise DiskError(f"{fault}; {safe('make room there and ')}") from error
+        raise MachineError(f"{fault}; {safe('')}") from error
 
 
-def _safe(folder: Path, cure: str = "") -> str:
+def _safe(folder: Path, cure: str) -> str:
     if not folder.exists():
         return "the run's folder was removed while it ran, and with it what was found"
     if not began(folder):

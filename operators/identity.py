@@ -13,3 +13,8 @@ def digest(*fields: str | bytes | int) -> str:
         data = field if isinstance(field, bytes) else str(field).encode(errors="surrogatepass")
         state.update(kind + len(data).to_bytes(8, "little") + data)
     return state.hexdigest()
+
+
+def short(digits: str | None) -> str:
+    """The first 12 digits of an id, enough for people to tell it from others; empty where there is none."""
+    return (digits or "")[:12]

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from evo.charts.drawing import Interactive, colour
 from evo.charts.figures import TIMES, time_unit
 from fitness.words import in_words, ratio
+from operators.identity import short
 
 Rows = Sequence[Mapping[str, Any]]
 MOST_POINTS = 10_000
@@ -140,7 +141,7 @@ def _parents(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _point(row: Mapping[str, Any], seconds: int, carded: frozenset[tuple[str, str]] | None) -> dict[str, Any]:
     has_card = carded is None or (row["task"], row["kernel_id"]) in carded
     made = {
-        "task": row["task"], "id": row["kernel_id"][:12], "generation": row["generation"],
+        "task": row["task"], "id": short(row["kernel_id"]), "generation": row["generation"],
         "elapsed": _rounded(row["elapsed_s"], 6), "at": _rounded(row["elapsed_s"] / seconds, 6),
         "mutator": row["mutator"], "model": row["model"] or "none",
         "verdict": verdict(row), "island": "" if row["island"] is None else f"island {row['island']}",

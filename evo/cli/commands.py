@@ -34,6 +34,7 @@ from evo.cli.shared import (
 from evo.report.output import as_json as json_of
 from evo.report.output import login, raw, safe_streams
 from operators.errors import MachineError, UserError
+from operators.identity import short
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -337,10 +338,10 @@ def best(
             if export.exists() and export.read_bytes() != kernels[0].text.encode():
                 raise UserError(f"--export {export}: another file is there; name a new one")
             export.write_text(kernels[0].text, encoding="utf-8")
-        print(f"{kernels[0].task}: {kernels[0].id[:12]} written to {export}", file=sys.stderr)
+        print(f"{kernels[0].task}: {short(kernels[0].id)} written to {export}", file=sys.stderr)
     elif show:
         for kernel in kernels:
-            print(f"// {kernel.task} {kernel.id[:12]}, {verdict_words(kernel.verdict)}")
+            print(f"// {kernel.task} {short(kernel.id)}, {verdict_words(kernel.verdict)}")
             # To the letter for a file or a pipe; what is only shown may not steer the terminal.
             print(kernel.text, file=sys.stdout if sys.stdout.isatty() else raw(sys.stdout))
     else:
@@ -545,6 +546,6 @@ def _package(run: Run, folder: Path | None, task: str, form: str, *, hub: bool) 
         traces = write_solution(subject, form, folder)
         if traces == 0 and (folder / "solution.json").exists():
             print("no traces.jsonl: the run timed none of the task's own workloads", file=sys.stderr)
-    print(f"{subject.task}: {subject.kernel.id[:12]} written to {folder}", file=sys.stderr)
+    print(f"{subject.task}: {short(subject.kernel.id)} written to {folder}", file=sys.stderr)
     if subject.verdict and subject.verdict["level"] != "confirmed":
         print(f"it is not confirmed: evo resume {run.folder} --confirm", file=sys.stderr)

@@ -12,6 +12,7 @@ import typer
 
 from evo.cli.shared import FAILED, INTERRUPTED, RUNS, AsJson, Runs, backend_named, say
 from evo.report.output import as_json as json_of
+from operators.identity import short
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -120,7 +121,7 @@ def _faults(folder: Path) -> list[str]:
 
     begun = stored(folder)
     found = faults(folder, begun)
-    of = f"registration {begun.digest[:12]}, record {head(lines(folder)[-1:])[:12] or 'empty'}"
+    of = f"registration {short(begun.digest)}, record {short(head(lines(folder)[-1:])) or 'empty'}"
     say(f"check record: {'FAILED' if found else 'passed'}; {of}")
     for fault in found:
         say(f"check record: {fault}")
@@ -176,9 +177,15 @@ def _show_results(
     rows.sort(key=lambda row: (row["task"], row["arm"], row["seed"]))
     show(rows_table(SHOWN, [{name: row[name] for name in SHOWN} for row in rows]))
     if arms:
-        show(rows_table(CONCLUDED, [{name: row[name] for name in CONCLUDED} for row in arms]))
+        show(rows_table(CONCLUDED, [{name: _rounded(row[name]) for name in CONCLUDED} for row in arms]))
     print("\n".join(found.lines()))
     print(f"comparison {folder}; its runs answer together: evo sql '{folder}/*' \"from used\"")
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, list):
+        return [*map(_rounded, value)]
+    return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
 def _row(cell: JudgedCell) -> dict[str, Any]:

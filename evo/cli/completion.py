@@ -8,6 +8,7 @@ from pathlib import Path
 import typer
 
 from operators.errors import UserError
+from operators.identity import short
 
 MOST = 200
 
@@ -49,6 +50,6 @@ def kernel_ids(context: typer.Context, incomplete: str) -> list[str]:
         return []
     try:
         found = Run(find_run(_runs(context), str(run))).rows("kernels.ids", prefix=incomplete, most=MOST)
-        return [row["kernel_id"][:12] for row in found]
+        return [short(row["kernel_id"]) for row in found]
     except UserError:
         return []

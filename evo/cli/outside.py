@@ -21,7 +21,7 @@ from operators.errors import UserError, unknown
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from evo.outside.questions import Told
+    from evo.outside.questions import CheckedLines
 
 LINES = (".jsonl", ".ndjson")
 TAKEN_EVERY_S = 0.1
@@ -100,7 +100,7 @@ def tell(
     from evo.cli.commands import searching
     from evo.folders import find_run
     from evo.inbox import Inbox
-    from evo.outside.questions import Desk, comparison_in
+    from evo.outside.questions import InboxCheck, comparison_in
     from evo.session import Session, resume
     from evo.store.snapshots import has_writer
 
@@ -109,9 +109,9 @@ def tell(
         _tell_comparison(place, files, to=to, author=author, as_json=as_json)
         return
     folder, limits = find_run(runs, run), parse_limits(budget)
-    desk = Desk(folder, author)
-    given = _Given(to=desk.key(to) if to else "", author=author, parents=parents, task=task, note=note)
-    found = desk.look_at(line for file in files for line in given.lines(file))
+    check = InboxCheck(folder, author)
+    given = _Given(to=check.key(to) if to else "", author=author, parents=parents, task=task, note=note)
+    found = check.look_at(line for file in files for line in given.lines(file))
     left = Inbox(folder).put(found.lines) if found.lines else None
     _show_told(found, as_json=as_json)
     while go and left and left.exists() and has_writer(folder):
@@ -208,19 +208,19 @@ def agent(
 
 
 def _tell_comparison(folder: Path, files: list[Path], *, to: str, author: str, as_json: bool) -> None:
-    from evo.outside.questions import ComparisonDesk
+    from evo.outside.questions import ComparisonInboxCheck
 
-    desk = ComparisonDesk(folder, author)
-    given = _Given(author=author, to=desk.key(to) if to else "")
-    found = desk.look_at(line for file in files for line in given.lines(file))
-    desk.put()
+    check = ComparisonInboxCheck(folder, author)
+    given = _Given(author=author, to=check.key(to) if to else "")
+    found = check.look_at(line for file in files for line in given.lines(file))
+    check.put()
     _show_told(found, as_json=as_json)
     say("take them in with: evo compare CONFIG")
     if found.problems:
         raise typer.Exit(FAILED)
 
 
-def _show_told(found: Told, *, as_json: bool) -> None:
+def _show_told(found: CheckedLines, *, as_json: bool) -> None:
     for problem in found.problems:
         say(problem)
     if as_json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -64,13 +64,15 @@ class Conclusions:
         """One per arm, the fastest first; figures that do not exist are None."""
         beside = {effect.arm: effect for effect in self.effects}
         for summary in self.summaries:
-            row: dict[str, Any] = {"arm": summary.arm, "cells": summary.cells}
-            row |= {"with_winner": _rounded(summary.with_winner)}
-            row |= {"speedup": _rounded(summary.geometric_mean), "speedup_95": _interval(summary.low, summary.high)}
-            row |= {"median": _rounded(summary.median), "score": _rounded(summary.score)}
-            row |= {f"above_{factor}": _rounded(share) for factor, share in summary.above.items()}
-            row |= {f"fast_{tau}": _rounded(share) for tau, share in summary.fast.items()}
-            yield row | _beside(beside.get(summary.arm))
+            effect = beside.get(summary.arm)
+            yield {
+                "arm": summary.arm, "operators": summary.operators, "tasks": summary.tasks, "cells": summary.cells,
+                "with_winner": summary.with_winner, "speedup": summary.geometric_mean,
+                "speedup_95": _interval(summary.low, summary.high), "median": summary.median, "score": summary.score,
+                **{f"above_{factor}": share for factor, share in summary.above.items()},
+                **{f"fast_{tau}": share for tau, share in summary.fast.items()},
+                **{name: of(effect) if effect else None for name, of in BESIDE.items()},
+            }  # fmt: skip
 
     def lines(self) -> Iterator[str]:
         """Sentences that must be known beside the table."""
@@ -133,28 +135,27 @@ def related(kin: Mapping[str, int]) -> str:
     )
 
 
-def _beside(effect: Effect | None) -> dict[str, Any]:
-    if effect is None:
-        names = ("ratio", "ratio_95", "typical", "typical_95", "ratio_searched", "p", "seen_from", "verdict")
-        return dict.fromkeys(names)
-    return {
-        "ratio": _rounded(math.exp(effect.log_ratio)),
-        "ratio_95": _interval(math.exp(effect.low), math.exp(effect.high)),
-        "typical": _rounded(math.exp(effect.median)),
-        "typical_95": _interval(math.exp(effect.median_low), math.exp(effect.median_high)),
-        "ratio_searched": _rounded(math.exp(effect.searched)),
-        "p": None if math.isnan(effect.p) else _rounded(effect.p),
-        "seen_from": None if math.isinf(effect.detectable) else _rounded(math.exp(effect.detectable)),
-        "verdict": effect.verdict.value,
-    }
+BESIDE: Mapping[str, Callable[[Effect], Any]] = {
+    "reference": lambda effect: effect.reference,
+    "families": lambda effect: effect.families,
+    "pairs": lambda effect: effect.pairs,
+    "unpaired": lambda effect: effect.unpaired,
+    "pairs_with_winner": lambda effect: effect.found,
+    "ratio": lambda effect: math.exp(effect.log_ratio),
+    "ratio_95": lambda effect: _interval(math.exp(effect.low), math.exp(effect.high)),
+    "typical": lambda effect: math.exp(effect.median),
+    "typical_95": lambda effect: _interval(math.exp(effect.median_low), math.exp(effect.median_high)),
+    "ratio_searched": lambda effect: math.exp(effect.searched),
+    "p": lambda effect: None if math.isnan(effect.p) else effect.p,
+    "seen_from": lambda effect: None if math.isinf(effect.detectable) else math.exp(effect.detectable),
+    "judging_se_log": lambda effect: effect.judging_se,
+    "verdict": lambda effect: effect.verdict.value,
+}
+"""Figures of an arm beside the reference, by name."""
 
 
 def _interval(low: float, high: float) -> list[float] | None:
-    return None if math.isinf(high) else [_rounded(low), _rounded(high)]
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.4g}")
+    return None if math.isinf(high) else [low, high]
 
 
 POINTS = 65

@@ -18,7 +18,7 @@ from evo.api import Run
 from evo.compare.cells import Begun
 from evo.folders import DATABASE
 from operators.errors import UserError
-from operators.identity import digest
+from operators.identity import digest, short
 
 FILE = "record.jsonl"
 FOLDER = "judgement"
@@ -99,8 +99,8 @@ def changed(folder: Path, begun: Begun) -> str:
         return ""
     names = {line["name"] for line in others}
     return (
-        f"the registration was changed: {len(names)} of its cells are of {others[0]['registration'][:12]}, "
-        f"comparison.json is {begun.digest[:12]}"
+        f"the registration was changed: {len(names)} of its cells are of {short(others[0]['registration'])}, "
+        f"comparison.json is {short(begun.digest)}"
     )
 
 
@@ -140,6 +140,6 @@ def _of_one(what: str, place: Path, own: Sequence[Mapping[str, Any]], registrati
     if judged and not own:
         yield f"{what} is not in {FILE}: it was not begun here"
     if cell and cell["registration"] != registration:
-        yield f"{what} was begun under another registration, {cell['registration'][:12]}"
+        yield f"{what} was begun under another registration, {short(cell['registration'])}"
     if ended and now != ended[-1]["content"]:
         yield f"{what} was changed after its end"

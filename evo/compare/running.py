@@ -22,17 +22,19 @@ from evo.compare.record import Seals, changed, content
 from evo.config import RunConfig
 from evo.folders import DATABASE
 from evo.search.driver import Search
-from evo.session import BUILD_FOLDER, Backend, backend_of, begun_or_resumed, on_ending, run_context
+from evo.session import BUILD_FOLDER, Backend, backend_of, begun_or_resumed, explained, on_ending, run_context
 from evo.workers.dispatch import WorkerPool
 from evo.workers.worker import RunContext
 from fitness.judging.base import DeviceInfo
 from fitness.targets import check_target, device_info, measured_device
 from mutators.asking.manual import first_question
 from mutators.llm.client import LLM, check_models
-from operators.errors import DiskError, UserError, disk_error
+from operators.errors import UserError
 
 WORK = ".work"
 """The pool's folder, and the lock, in a comparison's folder; there only while it runs."""
+SAFE = "all that was acknowledged is stored: {}begin again, it goes on"
+"""Words on a comparison that a machine ends."""
 
 
 @dataclass
@@ -264,7 +266,7 @@ def cells_at_once(cells: Sequence[Cell], slots: int) -> int:
 @contextmanager
 def at_work(folder: Path, ray: str) -> Iterator[Backend]:
     """The backend for all work on a comparison; no other process does something for it meanwhile."""
-    with _explained(folder), _alone(folder), backend_of(ray) as backend:
+    with explained(folder, SAFE.format), _alone(folder), backend_of(ray) as backend:
         yield backend
 
 
@@ -283,17 +285,3 @@ def _alone(folder: Path) -> Iterator[None]:
             yield
         finally:
             shutil.rmtree(folder / WORK, ignore_errors=True)
-
-
-@contextmanager
-def _explained(folder: Path) -> Iterator[None]:
-    """A disk that fails ends a comparison in one line that says what is safe."""
-    try:
-        yield
-    except (DiskError, OSError) as error:
-        disk = error if isinstance(error, DiskError) else disk_error(error, folder)
-        if disk is None:
-            raise
-        raise DiskError(
-            f"{disk}; all that was acknowledged is stored: make room and begin again, it goes on"
-        ) from error

@@ -35,14 +35,15 @@ from mutators.prompts import shortened, untrusted
 from operators.catalog import folders, load, of_family
 from operators.definition.spec import Task
 from operators.errors import UserError, unknown
+from operators.identity import short
 
 PAGES = Path(evo.__file__).parent / "docs"
 MOST_RUNS = 200
 """Runs that a search looks into, the newest first."""
 SAID = "evo: "
 """Beginning of a line in which a search says what is to be known of it."""
-SHORT, MOST_IDEA = 12, 160
-"""Digits of a kernel's id, and characters of what its author said of it, in a line."""
+MOST_IDEA = 160
+"""Characters of what a kernel's author said of it, in a line."""
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][\w.\-]*$", max_length=120)]
 RunId = Annotated[str, Field(min_length=1, max_length=200, description="id of a run or its beginning, or `last`")]
 TaskName = Annotated[str, Field(max_length=200, description="operator/dtype/target or its beginning; empty: any")]
@@ -275,7 +276,7 @@ class Shelf:
                 text = profiled(kernel.profile) if kernel.profile else "It was not profiled."
             else:
                 text = _verdict(kernel)
-        return f"Kernel {kernel.id[:SHORT]} of {kernel.task}\n{shortened(text, wanted.characters)}"
+        return f"Kernel {short(kernel.id)} of {kernel.task}\n{shortened(text, wanted.characters)}"
 
     def _compare_kernels(self, wanted: CompareKernels) -> str:
         with Run(find_run(self._folder, wanted.run)) as run:
@@ -331,16 +332,16 @@ def _run_line(row: Mapping[str, Any]) -> str:
 
 def _kernel_line(run: str, row: Row) -> str:
     told = gain(row["speedup"], row["speedup_low"], row["speedup_high"], row["level"], row["flagged"])
-    return f"{run} {row['task']} {row['kernel_id'][:SHORT]}: {told}; {row['description'][:MOST_IDEA]}"
+    return f"{run} {row['task']} {short(row['kernel_id'])}: {told}; {row['description'][:MOST_IDEA]}"
 
 
 def _step_line(step: Ancestor) -> str:
     told = verdict_words(step)
-    return f"{step.generation}. {step.kernel_id[:SHORT]} {told}: {step.mutator}: {step.description[:MOST_IDEA]}"
+    return f"{step.generation}. {short(step.kernel_id)} {told}: {step.mutator}: {step.description[:MOST_IDEA]}"
 
 
 def _named(kernel: StoredKernel) -> str:
-    return f"{kernel.id[:SHORT]} {verdict_words(kernel.verdict)}"
+    return f"{short(kernel.id)} {verdict_words(kernel.verdict)}"
 
 
 def _verdict(kernel: StoredKernel) -> str:

@@ -23,7 +23,7 @@ from evo.api import Row, Run
 from evo.config import RunConfig
 from evo.inbox import Inbox
 from evo.outside.drafts import Sessions
-from evo.outside.questions import Desk, OpenQuestion, open_questions, take, waiting_guests
+from evo.outside.questions import InboxCheck, OpenQuestion, open_questions, take, waiting_guests
 from evo.report.health import limits, spent, used
 from evo.workbench.bench import Workbench, counting
 from evo.workbench.tools import (
@@ -53,6 +53,7 @@ from mutators.prompts.informed import machine
 from mutators.registry import mutator
 from operators.definition.spec import Operator, Task
 from operators.errors import UserError, unknown
+from operators.identity import short
 from operators.kernel import Kernel
 from operators.plan.defaults import with_defaults
 
@@ -298,13 +299,15 @@ class Studio:
         return await self._bench.use("judge", wanted.model_dump())
 
     async def _tell(self, line: Mapping[str, Any], of: str) -> Result:
-        told = await asyncio.to_thread(lambda: Desk(self.folder, self._author).look_at([("submit", json.dumps(line))]))
+        told = await asyncio.to_thread(
+            lambda: InboxCheck(self.folder, self._author).look_at([("submit", json.dumps(line))])
+        )
         if told.problems:
             return Result(f"nothing was handed in: {told.problems[0].removeprefix('submit: ')}", failed=True)
         await asyncio.to_thread(Inbox(self.folder).put, told.lines)
         self._sessions.ensure()
         waits = "" if self._sessions.under_way else " No search is under way: it is judged when the run is resumed."
-        return Result(f"It is told.{waits} Read what becomes of it with `verdict` of {of[:12]}.")
+        return Result(f"It is told.{waits} Read what becomes of it with `verdict` of {short(of)}.")
 
     # --- verdicts ---------------------------------------------------------------------------------------------------
 
@@ -368,12 +371,12 @@ class Studio:
             failure = told[0]["failure"]
             if not failure:
                 return Result("Your words were taken.")
-            head = f"Your answer to question {of[:12]} led to no kernel; take another with `next_question`:"
+            head = f"Your answer to question {short(of)} led to no kernel; take another with `next_question`:"
             return Result(bounded(f"{head}\n{untrusted(failure)}"), failed=True)
         later = [q for q in self._open() if q.request_id == request_id and not q.cache_key.startswith(of)]
         answered = self._run.rows("outside.heard", prefix=of)
         if answered and later:
-            said = f"Your answer to question {of[:12]} could not be used; why, and the question anew:"
+            said = f"Your answer to question {short(of)} could not be used; why, and the question anew:"
             return Result(f"{said}\n\n{later[0].to_text()}", failed=True)
         return None
 
@@ -384,7 +387,7 @@ class Studio:
         if evaluation is None:
             lost = self._run.rows("outside.lost", task=str(self.task), prefix=kernel_id)
             return lost_draft(kernel_id, lost[0]["failure"]) if lost else None
-        text = f"Kernel {evaluation.kernel_id[:12]}: {verdict(evaluation)}"
+        text = f"Kernel {short(evaluation.kernel_id)}: {verdict(evaluation)}"
         return Result(bounded(text), failed=not evaluation.correct, evaluation=evaluation)
 
     # --- the run ----------------------------------------------------------------------------------------------------
@@ -463,7 +466,8 @@ def no_tool(name: str, tools: Sequence[Tool]) -> Result:
 
 def lost_draft(kernel_id: str, failure: str) -> Result:
     """Return the end of a draft that the machine gave no verdict on."""
-    head = f"Kernel {kernel_id[:12]} has no verdict, by no fault of its own: hand it in again with `submit`, unchanged."
+    named = f"Kernel {short(kernel_id)}"
+    head = f"{named} has no verdict, by no fault of its own: hand it in again with `submit`, unchanged."
     return Result(bounded(f"{head}\n{untrusted(failure)}"), failed=True, unsaid={"lost": kernel_id})
 
 
@@ -471,14 +475,14 @@ def best_line(row: Row) -> str:
     """Return a line on the best kernel of a task, with what is certain of its gain."""
     gain = speedup(row["speedup"], row["speedup_low"], row["speedup_high"])
     sure = f"{certainly(row['speedup_low'])}, {standing(row['level'], row['flagged'])}"
-    return f"The best kernel of {row['task']} is {row['kernel_id'][:12]}, {gain} naive: {sure}."
+    return f"The best kernel of {row['task']} is {short(row['kernel_id'])}, {gain} naive: {sure}."
 
 
 def _only_question(prefix: str, questions: Sequence[OpenQuestion]) -> OpenQuestion:
     """The one of these open questions whose id begins so. It raises ArgumentError."""
     found = [question for question in questions if question.cache_key.startswith(prefix)]
     if len(found) != 1:
-        known = ", ".join(question.cache_key[:12] for question in questions[:SHOWN]) or "none"
+        known = ", ".join(short(question.cache_key) for question in questions[:SHOWN]) or "none"
         raise ArgumentError(
             f"{len(found) or 'no'} open questions have an id that begins with {prefix}; open are {known}"
         )
@@ -487,6 +491,6 @@ def _only_question(prefix: str, questions: Sequence[OpenQuestion]) -> OpenQuesti
 
 def _none_free(questions: Sequence[OpenQuestion]) -> str:
     """Words for an agent that there is no question for, with those that it may have taken."""
-    taken = ", ".join(question.cache_key[:12] for question in questions if question.is_taken)
+    taken = ", ".join(short(question.cache_key) for question in questions if question.is_taken)
     others = f"; of those these are taken, and can be read again by their ids: {taken}" if taken else ""
     return f"{len(questions) or 'no'} questions wait for answers{others}. You may submit drafts of your own."

@@ -8,7 +8,7 @@ id nor order says more than that two questions are of the same cell.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,15 +21,15 @@ from evo.config import RunConfig
 from evo.inbox import Inbox
 from evo.rows import request_from
 from mutators.asking.answers import (
-    NO_GUESTS,
-    WITHDRAWN,
     Answer,
     Invitation,
     LineError,
     Taken,
-    only_kernel,
+    check_answer,
+    check_guest,
     only_task,
-    told,
+    parsed,
+    whole_guest,
 )
 from mutators.base import Message
 from mutators.llm.settings import OUTSIDE, is_outside
@@ -71,7 +71,7 @@ class OpenQuestion:
 
 def open_questions(folder: Path) -> list[OpenQuestion]:
     """Return the open questions of the run in `folder`: tasks in turn, the oldest first."""
-    told = list(_told_in(Inbox(folder)))
+    told = _told_in(folder)  # first: what is taken out of the inbox is stored by then
     answered = {item.custom_id for item in told if isinstance(item, Answer)}
     taken = {item.custom_id for item in told if isinstance(item, Taken)}
     return [
@@ -100,17 +100,17 @@ def config_of(folder: Path) -> RunConfig:
 
 def waiting_guests(folder: Path, tasks: Sequence[Task]) -> set[str]:
     """Return the ids of the guests of a run, with these tasks, that wait for their verdicts."""
-    found = set()
-    for item in _told_in(Inbox(folder)):  # first: what is taken out of it is asked by then
+    return _waiting(_told_in(folder), Run(folder), tasks)
+
+
+def _waiting(told: Iterable[Answer | Invitation | Taken], run: Run, tasks: Sequence[Task]) -> set[str]:
+    """The guests among what was told, and those that were asked for since."""
+    found = [(request.task, request.params) for request in map(request_from, run.rows("outside.guests"))]
+    for item in told:
         if isinstance(item, Invitation):
             with suppress(LineError):
-                found.add(_kernel_of(only_task(item.task, tasks), item.source, item.values))
-    asked = map(request_from, Run(folder).rows("outside.guests"))
-    return found | {_kernel_of(each.task, each.params["source"], each.params["values"]) for each in asked}
-
-
-def _kernel_of(task: Task, source: str, values: Mapping[str, int]) -> str:
-    return Kernel(task.operator, task.target, source, values).id
+                found.append((only_task(item.task, tasks), vars(item)))
+    return {Kernel(task.operator, task.target, each["source"], each["values"]).id for task, each in found}
 
 
 def nobody_asks(folder: Path) -> str:
@@ -123,7 +123,7 @@ def nobody_asks(folder: Path) -> str:
 
 
 @dataclass
-class Told:
+class CheckedLines:
     """The lines that may be told among some, and the faults of the others."""
 
     lines: list[str] = field(default_factory=list)
@@ -132,7 +132,7 @@ class Told:
     problems: list[str] = field(default_factory=list)
 
 
-class Desk:
+class InboxCheck:
     """Looks at lines before they go to a run's inbox, so that their author hears at once what is wrong."""
 
     def __init__(self, folder: Path, author: str = "") -> None:
@@ -140,24 +140,26 @@ class Desk:
         self._author = author
         config = config_of(folder)
         self._tasks = [task for _, task in config.tasks()]
-        self._takes_guests = config.cell is None
+        self._cell = config.cell is not None
+        told = _told_in(folder)  # first: what is taken out of the inbox is stored by then
         self._run = Run(folder)
         self._asked: set[str] = {row["cache_key"] for row in self._run.rows("calls.asked_outside")}
-        self._answered = {row["cache_key"]: row["is_withdrawn"] for row in self._run.rows("outside.answered")}
-        self._told = {item.custom_id for item in _told_in(Inbox(folder)) if isinstance(item, Answer)}
-        self._waiting = waiting_guests(folder, self._tasks)
+        self._answered = {item.custom_id: False for item in told if isinstance(item, Answer)}
+        """By question, whether it was withdrawn instead."""
+        self._answered |= {row["cache_key"]: row["is_withdrawn"] for row in self._run.rows("outside.answered")}
+        self._waiting = _waiting(told, self._run, self._tasks)
 
-    def look_at(self, lines: Iterable[tuple[str, str]]) -> Told:
+    def look_at(self, lines: Iterable[tuple[str, str]]) -> CheckedLines:
         """Sort lines, each with the place where it stands."""
-        found = Told()
+        found = CheckedLines()
         for where, line in lines:
             try:
-                item = told(line)
+                item = parsed(line)
                 if isinstance(item, Answer):
                     self._check(item)
                     found.answers += 1
                 elif not isinstance(item, Taken):
-                    line = self.filled(item).to_line()
+                    line = self._filled(item).to_line()
                     found.guests += 1
             except LineError as error:
                 found.problems.append(f"{where}: {error}")
@@ -168,34 +170,20 @@ class Desk:
     def _check(self, answer: Answer) -> None:
         """Raise LineError for an answer that no question waits for."""
         key = answer.custom_id
-        if key not in self._asked:
-            raise LineError(f"{key[:80]}: the run has no such question; give the id of one that is open")
-        if self._answered.get(key):
-            raise LineError(f"{key}: {WITHDRAWN}")
-        if key in self._answered:
-            raise LineError(f"{key}: it is answered already, and the first answer counts")
-        if key in self._told:
-            raise LineError(f"{key}: an answer to it is told already, and the first one counts")
-        self._told.add(key)
+        withdrawn = self._answered.get(key, False)
+        check_answer(key, asked=key in self._asked, withdrawn=withdrawn, answered=key in self._answered)
+        self._answered[key] = False
 
-    def filled(self, guest: Invitation) -> Invitation:
-        """Return the guest with its task and parents in full. It raises LineError for what the run does not have."""
-        if not self._takes_guests:
-            raise LineError(NO_GUESTS)
-        task = only_task(guest.task, self._tasks)
-        parents = []
-        for parent in guest.parents:
-            rows = self._run.rows("kernels.born_like", task=str(task), prefix=parent)
-            parents.append(only_kernel(parent, [row["kernel_id"] for row in rows], task))
-        kernel = Kernel(task.operator, task.target, guest.source, guest.values)
-        if kernel.id in self._waiting:
-            raise LineError(
-                f"kernel {kernel.id[:12]} is handed in already, and waits for its verdict: do not hand it in again"
-            )
-        if self._run.rows("kernels.judged", task=str(task), prefix=kernel.id):
-            named = f"kernel {kernel.id[:12]} has its verdict at {task}"
-            raise LineError(f"{named}: the same file with the same values is not measured again; change one of them")
-        return replace(guest, author=guest.author or self._author, task=str(task), parents=tuple(parents))
+    def _filled(self, guest: Invitation) -> Invitation:
+        """The guest with its task, parents and author. It raises LineError for what the run does not have."""
+        guest, kernel = whole_guest(guest, self._tasks, self._born, cell=self._cell)
+        judged = bool(self._run.rows("kernels.judged", task=guest.task, prefix=kernel.id))
+        check_guest(kernel, guest.task, waits=kernel.id in self._waiting, judged=judged)
+        return replace(guest, author=guest.author or self._author)
+
+    def _born(self, task: Task, prefix: str) -> list[str]:
+        rows = self._run.rows("kernels.born_like", task=str(task), prefix=prefix)
+        return [row["kernel_id"] for row in rows]
 
     def key(self, prefix: str) -> str:
         """Return the one question whose id begins so. It raises UserError."""
@@ -209,16 +197,15 @@ def _only_key(prefix: str, keys: Iterable[str]) -> str:
     return found[0]
 
 
-def _told_in(inbox: Inbox) -> Iterator[Answer | Invitation | Taken]:
-    """All that lies in an inbox and can be read."""
+def _told_in(folder: Path) -> list[Answer | Invitation | Taken]:
+    """All that lies in a run's inbox and can be read."""
+    inbox, found = Inbox(folder), []
     for file in inbox.files():
-        try:
-            lines = inbox.lines(file)
-        except OSError:  # it was taken just now, or cannot be
-            continue
-        for _, line in lines:
-            with suppress(LineError):
-                yield told(line)
+        with suppress(OSError):  # it was taken just now, or cannot be
+            for _, line in inbox.lines(file):
+                with suppress(LineError):
+                    found.append(parsed(line))
+    return found
 
 
 def comparison_in(runs: Path, name: str) -> Path | None:
@@ -237,28 +224,28 @@ def comparison_questions(folder: Path) -> list[OpenQuestion]:
     return sorted(found, key=lambda question: digest("order", question.cache_key))
 
 
-class ComparisonDesk:
-    """Looks at answers before they go to the inboxes of the cells that asked; see `evo.outside.questions.Desk`."""
+class ComparisonInboxCheck:
+    """Looks at answers before they go to the inboxes of the cells that asked; see `InboxCheck`."""
 
     def __init__(self, folder: Path, author: str = "") -> None:
         """It reads the cells in `folder` as they stand."""
         self._folder = folder
         self._author = author
         self._cells = _asking(folder)
-        self._desks: dict[str, Desk] = {}
+        self._checks: dict[str, InboxCheck] = {}
         self._lines: dict[str, list[str]] = {}
 
-    def look_at(self, lines: Iterable[tuple[str, str]]) -> Told:
+    def look_at(self, lines: Iterable[tuple[str, str]]) -> CheckedLines:
         """Sort lines, each with the place where it stands; kernels that no request asked for are no part of an arm."""
-        found = Told()
+        found = CheckedLines()
         for where, line in lines:
             part, own = _routed(line)
             if part not in self._cells:
                 found.problems.append(f"{where}: the comparison has no such question; it takes answers alone")
                 continue
-            desk = self._desks.get(part) or Desk(self._folder / self._cells[part].name, self._author)
-            self._desks[part] = desk
-            told = desk.look_at([(where, own)])
+            check = self._checks.get(part) or InboxCheck(self._folder / self._cells[part].name, self._author)
+            self._checks[part] = check
+            told = check.look_at([(where, own)])
             self._lines.setdefault(part, []).extend(told.lines)
             found.lines += told.lines
             found.answers += told.answers

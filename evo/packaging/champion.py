@@ -23,6 +23,7 @@ from operators.champions import Champion, champions, standing, write_champion
 from operators.definition.fingerprint import fingerprint
 from operators.definition.spec import CHAMPIONS, Operator, Task, sets_of
 from operators.errors import PlanError, UserError
+from operators.identity import short
 from operators.kernel import Kernel
 from operators.libraries import called
 from operators.plan.reading import parse_plan
@@ -266,7 +267,7 @@ def _author(operator: Operator, lineage: Sequence[Ancestor]) -> str:
 def _steps(lineage: Sequence[Ancestor]) -> Iterator[str]:
     for each in lineage:
         by = " by ".join(filter(None, (each.mutator, each.model, each.author)))
-        yield f"{each.kernel_id[:12]} {by}" + (
+        yield f"{short(each.kernel_id)} {by}" + (
             f": {' '.join(each.description.split())[:120]}" if each.description else ""
         )
 

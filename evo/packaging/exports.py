@@ -21,7 +21,10 @@ from evo.api import Run
 from evo.config import DEFAULT_SETS
 from evo.evaluate import task_of
 from evo.packaging.package import ROOT, write_folder
+from evo.report.amounts import count
+from evo.report.document import number, text
 from evo.report.output import Scrubber, login
+from evo.report.render import markdown_table
 from evo.store.export import export_reads
 from evo.version import engine_version
 from mutators.base import Parent, Request
@@ -233,8 +236,6 @@ configs:
 
 Tasks: {tasks}. Engine {engine}, seed {seed}, begun {begun}.
 
-| file | rows | holds |
-|---|---|---|
 {parts}
 
 `kernels` and `prompts` join by `request_id`, `evaluations` and `timings` by `evaluation_id`, all else by `task` and
@@ -266,6 +267,9 @@ def _card(run: Run, counts: Mapping[str, int], scrub: Scrubber) -> str:
         name=scrub(run.id), size=next((name for most, name in SIZES.items() if total < most), "1M<n<10M"),
         configs="\n".join(configs), tasks=", ".join(run.tasks), engine=row["engine_version"], seed=row["seed"],
         begun=f"{row['created_at']:%Y-%m-%d}",
-        parts="\n".join(f"| `{part}.parquet` | {count} | {ABOUT[part]} |" for part, count in counts.items()),
+        parts=markdown_table(
+            [text("file", "file", code=True), number("rows", "rows", count), text("holds", "holds")],
+            [{"file": f"{part}.parquet", "rows": rows, "holds": ABOUT[part]} for part, rows in counts.items()],
+        ),
         machine="\n".join(f"- {name}: {scrub(str(value))}" for name, value in host.items()),
     )  # fmt: skip

@@ -20,7 +20,10 @@ from evo.evaluate import source_of, target_of, task_of
 from evo.packaging.cpp import Source, identifier
 from evo.packaging.cpp_files import FOLDER, NVCC_OPTIONS, cpp_files
 from evo.packaging.runtime import cases, loading
+from evo.report.amounts import count
+from evo.report.document import bounds, number, text
 from evo.report.output import plain
+from evo.report.render import markdown_table
 from evo.report.status import best_of
 from evo.version import engine_version
 from fitness.cpu import build as cpu
@@ -34,6 +37,7 @@ from operators.definition.portable import signature
 from operators.definition.spec import CHAMPIONS, Operator, Task
 from operators.errors import UserError, unknown
 from operators.files import writing
+from operators.identity import short
 from operators.kernel import Kernel
 from operators.plan.header import read_header
 from operators.plan.reading import Plan, parse_plan
@@ -173,7 +177,7 @@ NEVER = "Never judged where this package was made. `evo evaluate {operator} FILE
 
 def verdict_text(subject: Subject) -> str:
     """VERDICT.md."""
-    lines = [f"# Verdict on {subject.kernel.id[:12]} ({subject.task})", ""]
+    lines = [f"# Verdict on {short(subject.kernel.id)} ({subject.task})", ""]
     verdict = subject.verdict
     if verdict is None:
         return "\n".join([*lines, NEVER.format(operator=subject.operator.name), ""])
@@ -185,8 +189,8 @@ def verdict_text(subject: Subject) -> str:
     if verdict.get("speedup"):
         found = speedup(verdict["speedup"], verdict["speedup_low"], verdict["speedup_high"])
         lines += [f"{found}: the naive kernel's time over this one's, a geometric mean over the workloads.", ""]
-    lines += _table("Against the kernel it was timed in pairs with", "other", verdict.get("timings", ()))
-    lines += _table("Against the vendor's library", "library", verdict.get("library_timings", ()))
+    lines += _timed("Against the kernel it was timed in pairs with", "other", verdict.get("timings", ()))
+    lines += _timed("Against the vendor's library", "library", verdict.get("library_timings", ()))
     known = {k: v for k, v in verdict.items() if k.startswith(("over_", "of_")) and v is not None}
     lines += [f"- {name.replace('_', ' ')}: {value}" for name, value in known.items()]
     lines += ["", verdict["note"]] if verdict.get("note") else []
@@ -194,27 +198,24 @@ def verdict_text(subject: Subject) -> str:
     return "\n".join([*lines, *(f"- {name}: {_shown(value)}" for name, value in subject.conditions.items()), ""])
 
 
-def _table(title: str, other: str, timings: Iterable[Mapping[str, Any]]) -> list[str]:
-    rows = []
-    for t in timings:
-        times = f"{time_us(t['latency_us'])} | {time_us(t['anchor_latency_us'])}"
-        found = speedup(*interval95(t["log_ratio"], t["log_ratio_se"]))
-        rows.append(f"| {t['workload']} | {times} | {found} | {t['pairs']} |")
-    if not rows:
-        return []
-    return [f"## {title}", "", f"| workload | time | {other} | ratio | pairs |", "|---|---|---|---|---|", *rows, ""]
+def _timed(title: str, other: str, timings: Iterable[Mapping[str, Any]]) -> list[str]:
+    names = ("ratio", "low", "high")
+    rows = [{**t, **dict(zip(names, interval95(t["log_ratio"], t["log_ratio_se"]), strict=True))} for t in timings]
+    columns = [
+        text("workload", "workload"), number("time", "latency_us", time_us),
+        number(other, "anchor_latency_us", time_us), number("ratio", "ratio", ratio), bounds("95 %", "low", "high"),
+        number("pairs", "pairs", count),
+    ]  # fmt: skip
+    return [f"## {title}", "", markdown_table(columns, rows), ""] if rows else []
 
 
-def _checks(errors: Iterable[Mapping[str, Any]]) -> list[str]:
-    rows = [
-        f"| {e['workload']} | {e['tensor']} | {e['family']} | {digits(e['max_ratio'])} | {digits(e['rms_ratio'])} |"
-        for e in errors
-    ]
-    if not rows:
-        return []
-    head = "| shape | output | inputs | worst error | rms |"
+def _checks(errors: Sequence[Mapping[str, Any]]) -> list[str]:
+    columns = [
+        text("shape", "workload"), text("output", "tensor"), text("inputs", "family"),
+        number("worst error", "max_ratio", digits), number("rms", "rms_ratio", digits),
+    ]  # fmt: skip
     said = "Hidden shapes and workloads that it passed; errors as parts of what is allowed, against fp64."
-    return ["", "## Checks", "", said, "", head, "|---|---|---|---|---|", *rows]
+    return ["", "## Checks", "", said, "", markdown_table(columns, errors)] if errors else []
 
 
 def _shown(value: Any) -> str:
@@ -223,11 +224,11 @@ def _shown(value: Any) -> str:
 
 def lineage_text(subject: Subject) -> str:
     """LINEAGE.md."""
-    lines = [f"# How {subject.kernel.id[:12]} came to be", "", f"From {subject.origin}. Parents before children.", ""]
+    lines = [f"# How {short(subject.kernel.id)} came to be", "", f"From {subject.origin}. Parents before children.", ""]
     for each in subject.lineage:
         by = each.get("author") or each.get("model")
-        parents = ", ".join(parent[:12] for parent in each["parents"]) or "none"
-        said = f"- `{each['kernel_id'][:12]}` by {each['mutator']}{f' ({by})' if by else ''}, parents: {parents}"
+        parents = ", ".join(short(parent) for parent in each["parents"]) or "none"
+        said = f"- `{short(each['kernel_id'])}` by {each['mutator']}{f' ({by})' if by else ''}, parents: {parents}"
         if each.get("speedup"):
             said += f", {ratio(each['speedup'])} ({standing(each.get('level'), each.get('flagged'))})"
         words = " ".join((each.get("description") or "").split())

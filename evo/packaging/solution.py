@@ -20,6 +20,7 @@ from fitness.cpu.build import FLAGS, LIBRARIES
 from operators.definition.spec import Operator, Tensor
 from operators.errors import UserError, unknown
 from operators.files import read_text
+from operators.identity import short
 from operators.importing.folder import CALL, ORIGIN
 from operators.importing.readers import HERE
 
@@ -300,7 +301,7 @@ def _traces(subject: Subject, call: Mapping[str, Any]) -> Iterator[dict[str, Any
 
 
 def _name(subject: Subject) -> str:
-    return f"evo_{subject.operator.name}_{subject.task.dtype}_{subject.kernel.id[:12]}"
+    return f"evo_{subject.operator.name}_{subject.task.dtype}_{short(subject.kernel.id)}"
 
 
 # --- Python -----------------------------------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ from evo.search.task import Running, TaskState
 from evo.workers.pool import RunningJob
 from fitness.evaluation import Status
 from fitness.words import ratio
+from operators.identity import short
 
 if TYPE_CHECKING:  # not what a single search would wait for
     from evo.compare.config import Cell
@@ -363,7 +364,7 @@ def _view(search: Running, first: str, gpus: GpuWatch, finds: Finds) -> View:
 
 
 def _job(at: RunningJob) -> str:
-    return f"{at.job.name:<8} {at.job.task} {at.job.kernel.id[:12]}  {time.monotonic() - at.began:.0f} s"
+    return f"{at.job.name:<8} {at.job.task} {short(at.job.kernel.id)}  {time.monotonic() - at.began:.0f} s"
 
 
 def _task_line(state: TaskState, search: Running, finds: Finds) -> TaskLine:

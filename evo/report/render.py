@@ -220,16 +220,21 @@ def _table(table: Table, told: set[str]) -> Iterator[str]:
         yield f"**{escaped(table.caption)}.** {escaped(table.empty)}"
     else:
         yield f"**{escaped(table.caption)}**"
-        lines = [
-            _line([escaped(column.title) for column in table.columns]),
-            _line(["---:" if column.numeric else "---" for column in table.columns]),
-            *(_line([_cell(column, column.text(row)) for column in table.columns]) for row in table.rows),
-        ]
-        yield "\n".join(lines)
+        yield markdown_table(table.columns, table.rows)
     for it, label in ((table.query, "Query of this table"), (table.program, "How the rest is worked out")):
         if it and it.text not in told:
             told.add(it.text)
             yield _folded(it, label)
+
+
+def markdown_table(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]]) -> str:
+    """Rows under the titles of their columns."""
+    lines = [
+        _line([escaped(column.title) for column in columns]),
+        _line(["---:" if column.numeric else "---" for column in columns]),
+        *(_line([_cell(column, column.text(row)) for column in columns]) for row in rows),
+    ]
+    return "\n".join(lines)
 
 
 def _line(cells: list[str]) -> str:

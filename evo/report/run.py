@@ -45,6 +45,7 @@ from evo.report.terminal import lack_lines, many_line
 from fitness.words import in_words, interval, ratio, speedup, standing, time_us
 from operators.errors import UserError
 from operators.files import write_new
+from operators.identity import short
 
 OUTAGES = ("worker_lost", "model_out")
 
@@ -138,11 +139,8 @@ def _says(column: Column, row: Row) -> bool:
 
 def kernel(title: str = "kernel", name: str = "kernel_id") -> Column:
     """A column of kernels' ids, which lead to all about them."""
-    return Column(title, (name,), _short, numeric=False, code=True, link=KERNEL, link_names=("task", name))
-
-
-def _short(kernel_id: str | None) -> str:
-    return (kernel_id or "-")[:12]
+    shown = (name,), lambda kernel_id: short(kernel_id) or "-"
+    return Column(title, *shown, numeric=False, code=True, link=KERNEL, link_names=("task", name))
 
 
 SPEEDUPS = number("estimate", "speedup", ratio), bounds("95 %", "speedup_low", "speedup_high"), level()

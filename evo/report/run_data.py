@@ -76,6 +76,8 @@ class Material:
     """Kernels that another island took over, in their order."""
     calls: Mapping[tuple[str, str], Sequence[Row]] = field(default_factory=dict)
     """Questions to models that led to a kernel, by its task and id."""
+    timings: Mapping[tuple[str, str], Sequence[Row]] = field(default_factory=dict)
+    """Timings of a kernel's verdict, workload by workload, by its task and id."""
 
     def rows(self, name: str) -> Sequence[Row]:
         """The answer to a query, a worked one or one of the engine's own."""
@@ -100,7 +102,7 @@ def material(run: Run) -> Material:
         return Material(
             str(run.folder), is_running, row, json.loads(row["config_json"]) if row else {}, open_questions(run),
             health(run), summary(run), answers, lineages, kernels, len(wanted) - len(kernels), **pictured(run),
-            calls=_calls(run, kernels),
+            calls=of_kernels(run, "report.calls", kernels), timings=of_kernels(run, "report.timings", kernels),
         )  # fmt: skip
 
 
@@ -134,9 +136,11 @@ def _wanted(lineages: Sequence[Descent], elites: Sequence[Row]) -> Iterator[tupl
     yield from ((row["task"], row["kernel_id"]) for row in elites)
 
 
-def _calls(run: Run, kernels: Iterable[tuple[str, str]]) -> dict[tuple[str, str], list[Row]]:
+def of_kernels(run: Run, query: str, kernels: Iterable[tuple[str, str]]) -> dict[tuple[str, str], list[Row]]:
+    """Return what a query tells of kernels, by the task and the id of each."""
     found: dict[tuple[str, str], list[Row]] = {key: [] for key in kernels}
-    for row in run.rows("report.calls", ids=[kernel_id for _, kernel_id in found]) if found else ():
+    tasks, ids = {task for task, _ in found}, [kernel_id for _, kernel_id in found]
+    for row in run.rows(query, tasks=[*tasks], kernels=ids) if found else ():
         if (key := (row["task"], row["kernel_id"])) in found:
             found[key].append(row)
     return found

@@ -15,9 +15,9 @@ from evo.report.document import KERNEL, Block, Fold, Listing, Query, Table, Word
 from evo.report.run_data import Material, Row
 from evo.report.terminal import Field, Fitted
 from evo.store.reads import Value, filled
-from fitness.evaluation import Timing, interval95
 from fitness.words import digits, interval, ratio, standing, time_us
 from operators.errors import PlanError, UserError
+from operators.identity import short
 from operators.plan.header import read_header
 
 MOST_TEXT = 5_000_000
@@ -55,20 +55,20 @@ def kernel_folds(seen: Material) -> dict[tuple[str, str], Fold]:
     """All about each kernel of the report, by its task and id, as far as there is room."""
     room = Room()
     return {
-        key: Fold(title(kernel), [*about(seen.run, kernel, seen.calls.get(key, ()), room)], anchor(*key))
+        key: Fold(title(kernel), [*about(seen.run, kernel, seen.calls[key], seen.timings[key], room)], anchor(*key))
         for key, kernel in seen.kernels.items()
         if room.left > 0
     }
 
 
 def about(
-    run: str, kernel: StoredKernel, calls: Sequence[Row], room: Room, *, is_open: bool = False
+    run: str, kernel: StoredKernel, calls: Sequence[Row], timings: Sequence[Row], room: Room, *, is_open: bool = False
 ) -> Iterator[Block]:
-    """All about one kernel of a run; `calls` are the questions to models that led to it."""
+    """All about one kernel of a run, with the rows of `report.calls` and `report.timings` that are of it."""
     whole = _asking(run, "report.source", kernel=kernel.id)
     yield Words(items=[*_told(kernel)])
     if kernel.verdict:
-        yield from _verdict(run, kernel, kernel.verdict)
+        yield from _verdict(run, kernel, kernel.verdict, timings)
     yield from _metrics(kernel)
     if kernel.diff:
         changed = room.cut(kernel.diff, MOST_FILE, whole)
@@ -88,7 +88,7 @@ def title(kernel: StoredKernel) -> str:
     """One line about a kernel."""
     made, verdict = kernel.origin, kernel.verdict
     by = f", generation {made.generation}, {made.mutator}" if made else ""
-    return f"{kernel.id[:12]}{by}: {verdict_words(verdict)}"
+    return f"{short(kernel.id)}{by}: {verdict_words(verdict)}"
 
 
 def _told(kernel: StoredKernel) -> Iterator[str]:
@@ -97,7 +97,7 @@ def _told(kernel: StoredKernel) -> Iterator[str]:
         by = ", ".join(filter(None, (made.mutator, made.model, made.author and f"given by {made.author}")))
         yield f"Made by {by}: {made.description or 'nothing said'}"
         if made.parents:
-            yield f"Parents: {', '.join(parent[:12] for parent in made.parents)}" + (
+            yield f"Parents: {', '.join(short(parent) for parent in made.parents)}" + (
                 f" (the first one of {made.source_task})" if made.source_task else ""
             )
     yield f"Task {kernel.task}, id {kernel.id}"
@@ -106,7 +106,7 @@ def _told(kernel: StoredKernel) -> Iterator[str]:
     if verdict:
         yield f"Verdict: {verdict_words(verdict)}" + (f"; behaviour {verdict.cell}" if verdict.cell else "")
         if verdict.duplicate_of:
-            yield f"The same program as {verdict.duplicate_of[:12]}, whose verdict this is"
+            yield f"The same program as {short(verdict.duplicate_of)}, whose verdict this is"
         if verdict.message:
             yield f"Message: {verdict.message[:2000]}"
     if kernel.profile:
@@ -114,22 +114,20 @@ def _told(kernel: StoredKernel) -> Iterator[str]:
         yield from kernel.profile.notes
 
 
-def _verdict(run: str, kernel: StoredKernel, verdict: Verdict) -> Iterator[Block]:
-    library = {timing.workload: timing for timing in verdict.library_timings}
-    rows: list[Row] = [_timing(each) | _library(library.get(each.workload)) for each in verdict.timings]
+def _verdict(run: str, kernel: StoredKernel, verdict: Verdict, timings: Sequence[Row]) -> Iterator[Block]:
     columns = [
         text("workload", "workload", code=True), number("kernel", "latency_us", time_us),
         number("measured beside", "anchor_latency_us", time_us), number("ratio", "ratio", ratio),
         bounds("95 %", "low", "high"), number("pairs", "pairs", count),
     ]  # fmt: skip
-    if library:
+    if verdict.library_timings:
         columns += [
             number("library", "library_latency_us", time_us), number("over library", "over_library", ratio),
             bounds("95 %", "library_low", "library_high"),
         ]  # fmt: skip
-    if rows:
-        query = Query(run, filled("report.timings", task=kernel.task, kernel=kernel.id), len(rows))
-        yield Table("Verdict, workload by workload", columns, rows, query)
+    if timings:
+        query = Query(run, filled("report.timings", tasks=[kernel.task], kernels=[kernel.id]), len(timings))
+        yield Table("Verdict, workload by workload", columns, timings, query)
     if worst := sorted(verdict.errors, key=lambda each: -each.max_ratio)[:MOST_CHECKS]:
         checks = [
             {"workload": e.workload, "tensor": e.tensor, "family": e.family, "worst": e.max_ratio, "rms": e.rms_ratio}
@@ -138,26 +136,6 @@ def _verdict(run: str, kernel: StoredKernel, verdict: Verdict) -> Iterator[Block
         names = [text(name, name, code=True) for name in ("workload", "tensor", "family")]
         figures = [number(f"{name} error of its bound", name, digits) for name in ("worst", "rms")]
         yield Table(f"The worst of {len(verdict.errors)} checks", [*names, *figures], checks, folded=True)
-
-
-def _timing(each: Timing) -> Row:
-    return {
-        "workload": each.workload, "latency_us": each.latency_us, "anchor_latency_us": each.anchor_latency_us,
-        "pairs": each.pairs, **_interval(each, "ratio", "low", "high"),
-    }  # fmt: skip
-
-
-def _library(each: Timing | None) -> Row:
-    if each is None:
-        return dict.fromkeys(("library_latency_us", "over_library", "library_low", "library_high"))
-    return {
-        "library_latency_us": each.anchor_latency_us,
-        **_interval(each, "over_library", "library_low", "library_high"),
-    }  # fmt: skip
-
-
-def _interval(each: Timing, *names: str) -> Row:
-    return dict(zip(names, interval95(each.log_ratio, each.log_ratio_se), strict=True))
 
 
 def _metrics(kernel: StoredKernel) -> Iterator[Block]:
@@ -191,8 +169,6 @@ def _conversation(messages: Sequence[Any]) -> str:
     return "\n\n".join(parts)
 
 
-SHORT = 12
-"""Digits of an id that are shown."""
 END_OF_HEADER = "*/"
 HUNK = re.compile(r"^@@ -(\d+)(,\d+)? \+(\d+)(,\d+)? @@$")
 
@@ -226,7 +202,7 @@ def verdicts_table(found: dict[str, Any]) -> Fitted:
     )  # fmt: skip
     rows = [
         (
-            name, k["kernel_id"][:SHORT], k["task"], k["status"] or "not judged",
+            name, short(k["kernel_id"]), k["task"], k["status"] or "not judged",
             standing(k["level"], k["flagged"]), ratio(k["speedup"]),
             interval(k["speedup_low"], k["speedup_high"]),
         )
@@ -257,7 +233,7 @@ def _named(kernel: StoredKernel) -> dict[str, Any]:
 
 
 def _diff(a: StoredKernel, b: StoredKernel, before: Sequence[str], after: Sequence[str]) -> str:
-    return "\n".join(unified_diff(before, after, f"A {a.id[:SHORT]}", f"B {b.id[:SHORT]}", lineterm=""))
+    return "\n".join(unified_diff(before, after, f"A {short(a.id)}", f"B {short(b.id)}", lineterm=""))
 
 
 def _code_diff(a: StoredKernel, b: StoredKernel) -> str:

@@ -21,6 +21,7 @@ from operators.catalog import load_among
 from operators.definition.spec import Operator, Task, sets_of
 from operators.errors import UserError
 from operators.files import read_text
+from operators.identity import short
 
 OWN = "operators of kernel-evo"
 FACTORS = (0.0, 0.8, 1.0, 1.5, 2.0)
@@ -182,7 +183,7 @@ def document(tasks: Sequence[TaskScore], where: object, now: float) -> Document:
         text("kernel", "kernel", code=True), text("run", "run"),
     ]  # fmt: skip
     rows = [
-        {**asdict(task), "flagged": "", "level": task.level or "nothing correct", "kernel": (task.kernel_id or "")[:12]}
+        {**asdict(task), "flagged": "", "level": task.level or "nothing correct", "kernel": short(task.kernel_id)}
         for task in tasks
     ]
     tables = [Table("Sets of tasks", [*of_sets, sol], sets), Table("Tasks", of_tasks, rows)]

@@ -20,6 +20,7 @@ from rich.text import Text
 from evo.report.amounts import counted, listed, tokens, usd
 from evo.report.output import printable, raw
 from fitness.words import in_words, interval, ratio, standing, time_us
+from operators.identity import short
 
 GAP = 2
 """Spaces between columns."""
@@ -233,7 +234,7 @@ def many_line(tasks: Sequence[TaskSummary]) -> str:
 def best_table(rows: Iterable[tuple[str, Standing, Mapping[str, int]]]) -> Fitted:
     """Each task's best kernel with its tunables."""
     found = [
-        (task, (s.kernel_id or "")[:12], *standing_cells(s), " ".join(f"{k}={v}" for k, v in values.items()) or "-")
+        (task, short(s.kernel_id), *standing_cells(s), " ".join(f"{k}={v}" for k, v in values.items()) or "-")
         for task, s, values in rows
     ]
     fields = Field("task", "name"), Field("kernel", "id"), *STANDING, Field("values", "words", rank=2)
@@ -313,7 +314,7 @@ def lineage_table(rows: Sequence[Mapping[str, Any]]) -> Fitted:
     }
     told = [
         {
-            **row, "kernel_id": row["kernel_id"][:12], "parents": [parent[:12] for parent in row["parents"]],
+            **row, "kernel_id": short(row["kernel_id"]), "parents": [short(parent) for parent in row["parents"]],
             "verdict": _outcome(row), "speedup": ratio(row["speedup"]),
             "interval": interval(row["speedup_low"], row["speedup_high"]),
         }

@@ -144,7 +144,7 @@ class Confirmations:
         if self._is_patient:
             await self._verdicts.choose_rivals(state.task, state.baseline)
         last = await self._verdicts.confirm(state.task, kernel)
-        state.confirm(kernel.id, last.stage_ms.get("confirm", 0.0) / 1e3 if last.correct else 0.0)
+        state.took_confirm(kernel.id, last.stage_ms.get("confirm", 0.0) / 1e3 if last.correct else 0.0)
         name = f"{state.task}/final/{place}"
         rows = records.evaluation_rows(last, evaluation_id=name, request_id=None, at=self._history.now())
         await self._history.commit(rows)

@@ -30,7 +30,7 @@ from evo.strategies.tuning import LAST_TRIALS
 from evo.workbench.recorded import StoredToolCalls
 from evo.workers.dispatch import RunPool
 from evo.workers.pool import Undone
-from mutators.base import Client, Kind, OutOfBudget
+from mutators.base import Kind, OutOfBudget
 from mutators.registry import asks_model
 from operators.definition.spec import Operator, Task
 from operators.errors import DiskError, OperatorError, machine_error
@@ -56,7 +56,6 @@ class Search:
         store: Journal,
         pool: RunPool,
         *,
-        client: Client | None = None,
         make_strategy: Callable[[Operator, Task], Strategy] | None = None,
         on_change: Callable[[Search], None] = lambda _: None,
         now: Callable[[], float] = time.time,
@@ -86,7 +85,7 @@ class Search:
         )
         self._patience = Patience(self.clock, say, self.history.note_full)
         store.waits = self._patience.waits
-        self.models = Models(config.llm, self.history, self.budget.spending, client=client, say=say)
+        self.models = Models(config.llm, self.history, self.budget.spending, say=say)
         self.evaluator = Evaluator(
             pool, self.history, self.clock, waits=self._patience.waits, profiles_wait=config.cell is not None
         )
@@ -113,7 +112,7 @@ class Search:
         again, self.stopping = self.stopping, True
         self.evaluator.verdicts.stopping = True
         self._patience.over = True
-        self.models.be_late()
+        self.models.stop_asking()
         self.scheduler.flight.cancel(but=set() if again else self.models.paid)
 
     async def run(self) -> str:
@@ -231,18 +230,15 @@ class Search:
             await self._hear(await self.scheduler.ended(self.clock.grace_s))
 
     async def _hear(self, finished: list[asyncio.Task[Any]]) -> None:
-        """Deliver what has finished; of failures, the first is raised."""
-        # What was measured beside a failure is not lost with it.
-        await self._deliver([task.result() for task in finished if not task.exception()])
+        """Deliver what has finished, and what was measured beside a failure; then raise the first failure."""
+        arrived: list[Done | TakenProfile] = [*filter(None, (t.result() for t in finished if not t.exception()))]
+        if arrived:
+            await self.history.deliver(arrived)
+        for done in arrived:
+            if isinstance(done, Done):
+                self.scheduler.flight.judging.pop(done.individual.request.id, None)
         for task in finished:
             task.result()
-
-    async def _deliver(self, finished: list[Done | TakenProfile | None]) -> None:
-        if arrived := [done for done in finished if done]:
-            await self.history.deliver(arrived)
-            for done in arrived:
-                if isinstance(done, Done):
-                    self.scheduler.flight.judging.pop(done.individual.request.id, None)
 
     async def _ask(self) -> None:
         """Fill the free places, the task with the least behind it first; all that is asked is one commit.

@@ -123,7 +123,7 @@ class Profiles(Background[str, TakenProfile]):
             return []
         begun = []
         for kernel_id, evaluation_id in asked.bound.sources[: 2 if request.mutator == "crossover" else 1]:
-            known = kernel_id in state.seen.profiles or kernel_id in self.running
+            known = kernel_id in state.profile_notes.profiles or kernel_id in self.running
             if known or not evaluation_id or not (self._room or self.has_room):
                 continue
             kernel = self._history.parents.find((kernel_id, evaluation_id), baseline=state.baseline)

@@ -9,7 +9,7 @@ from evo import rows as records
 from evo.individual import Individual, is_naive
 from evo.rows import Read, Rows
 from evo.search.history import Done, History
-from evo.search.knowledge import Brief
+from evo.search.knowledge import StoredBriefing
 from evo.search.task import Outstanding, TaskState
 from evo.search.verdicts import VerdictSource, verdict_of
 from evo.workbench.bench import Workbench
@@ -107,7 +107,7 @@ class Execution:
             return None
         return self._benches.open(state, request, parents[0])
 
-    def _briefing(self, state: TaskState, request: Request, brief: Brief) -> Briefing:
+    def _briefing(self, state: TaskState, request: Request, brief: StoredBriefing) -> Briefing:
         """Return what a prompt may tell, with the kernels that were named."""
         origin = None
         if brief.origin:
@@ -160,33 +160,31 @@ class Execution:
         assert kernel
         rows: Rows = {"proposals": [records.proposal_row(request, proposal, at=self._history.now())]}
         rows |= self._history.kernel_rows(kernel)
+        told = Individual(
+            request, kernel, seconds=proposal.evaluator_s, cost_usd=proposal.cost_usd, description=proposal.description
+        )
         try:
             levels = await self._verdicts.evaluate(state, request, kernel)
         except Undone as error:
             if is_naive(request):
                 raise
-            rows["proposals"][0] |= {"failure": str(error)}
-            untold = Individual(
-                request, kernel, seconds=proposal.evaluator_s, cost_usd=proposal.cost_usd,
-                description=proposal.description, unavailable=True, failure=str(error),
-            )  # fmt: skip
-            return Done(state, untold, rows)
+            return _unjudged(state, told, rows, str(error))
         for evaluation, at in levels:
             name = records.evaluation_id(request, evaluation.level)
             rows = records.join(
                 rows, records.evaluation_rows(evaluation, evaluation_id=name, request_id=request.id, at=at)
             )
+        told = replace(told, seconds=told.seconds + _until_screened_s(levels[0].evaluation))
         found = verdict_of(request, levels)
-        told = Individual(
-            request, kernel, records.as_stored(found) if found else None,
-            proposal.evaluator_s + _until_screened_s(levels[0].evaluation),
-            proposal.cost_usd, proposal.description,
-        )  # fmt: skip
         if not found:
-            failure = _unresolved(levels[-1].evaluation)
-            rows["proposals"][0] |= {"failure": failure}
-            told = replace(told, unavailable=True, failure=failure)
-        return Done(state, told, rows)
+            return _unjudged(state, told, rows, _unresolved(levels[-1].evaluation))
+        return Done(state, replace(told, evaluation=records.as_stored(found)), rows)
+
+
+def _unjudged(state: TaskState, told: Individual, rows: Rows, failure: str) -> Done:
+    """The end of a request whose kernel has no verdict, by no fault of its own."""
+    rows["proposals"][0] |= {"failure": failure}
+    return Done(state, replace(told, unavailable=True, failure=failure), rows)
 
 
 def _unresolved(found: Evaluation) -> str:

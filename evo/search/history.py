@@ -76,7 +76,7 @@ class History:
         self.seq = 0
         """The place of the last ask, tell or profile."""
         for state in states.values():
-            state.seen.profiles.read = partial(self._profile, state.task)
+            state.profile_notes.profiles.read = partial(self._profile, state.task)
 
     async def commit(self, rows: Rows, *, moves: bool = True) -> None:
         """Store rows for good. `moves` says whether they are a sign that the search gets on."""
@@ -250,7 +250,7 @@ class History:
         if is_naive(individual.request) and not evaluation.correct:
             state.fault = naive_fault(state.operator, state.task, evaluation, workload_set=self._workload_set)
         if individual.fresh and evaluation.correct and not is_naive(individual.request):
-            state.screened(individual.seconds)
+            state.took_screen(individual.seconds)
         standing, leader = evaluation.standing, state.fastest
         if individual.fresh and standing is not None and (leader is None or standing > leader[0]):
             state.fastest = standing, kernel.id
@@ -293,9 +293,9 @@ class History:
         for row in self.leaders():  # as the end of that session left it
             self.states[Task.parse(row["task"])].fastest = row["stands_at"], row["kernel_id"]
         for row in rows_of(self.store, "search.confirmed"):
-            self.states[Task.parse(row["task"])].confirm(row["kernel_id"], row["took_ms"] / 1e3)
+            self.states[Task.parse(row["task"])].took_confirm(row["kernel_id"], row["took_ms"] / 1e3)
         for row in rows_of(self.store, "search.full"):
-            self.states[Task.parse(row["task"])].full(row["took_ms"] / 1e3)
+            self.states[Task.parse(row["task"])].took_full(row["took_ms"] / 1e3)
         self._stored_kernels = {row["kernel_id"] for row in rows_of(self.store, "search.kernels")}
         return list(outstanding.values())
 

@@ -40,7 +40,7 @@ WINNERS_SHOWN = 2
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownKernel:
     """A correct kernel, and how it compares with the naive one."""
 
     source: Source
@@ -52,23 +52,23 @@ class Known:
 class StoredOrigin:
     """A `mutators.briefing.Origin` whose kernel is still to be fetched from the store."""
 
-    known: Known
+    known: KnownKernel
     helped: tuple[Attempt, ...]
 
 
 @dataclass(frozen=True)
-class Brief:
+class StoredBriefing:
     """A `Briefing` whose kernels are still to be fetched from the store; see `Knowledge.brief`."""
 
     naive_us: Mapping[str, float] = field(default_factory=dict)
     library: Standing = field(default_factory=dict)
-    best: Known | None = None
+    best: KnownKernel | None = None
     parents: Mapping[str, Standing] = field(default_factory=dict)
     tried: tuple[Attempt, ...] = ()
     helped: tuple[Attempt, ...] = ()
     fruitless: tuple[Attempt, ...] = ()
     failed: tuple[Attempt, ...] = ()
-    winners: tuple[tuple[Known, tuple[str, ...]], ...] = ()
+    winners: tuple[tuple[KnownKernel, tuple[str, ...]], ...] = ()
     """With the workloads that they win."""
     open_here: int = 0
     open_elsewhere: int = 0
@@ -103,11 +103,11 @@ class Knowledge:
         self._naive_seen_us: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=NAIVE_SEEN))
         """By workload, the naive kernel's time in its own evaluation and in every one that was paired with it."""
         self._library: Standing = {}
-        self._known: Latest[str, Known] = Latest(REMEMBERED)
+        self._known: Latest[str, KnownKernel] = Latest(REMEMBERED)
         """By kernel id."""
-        self.best: Known | None = None
+        self.best: KnownKernel | None = None
         """The kernel that is the fastest for certain."""
-        self._fastest: dict[str, Known] = {}
+        self._fastest: dict[str, KnownKernel] = {}
         """By workload."""
         self._tried: Latest[str, tuple[deque[Attempt], deque[Attempt]]] = Latest(REMEMBERED)
         """By kernel id: attempts of models, and of others."""
@@ -120,13 +120,13 @@ class Knowledge:
 
     # --- being asked ------------------------------------------------------------------------------------------------
 
-    def brief(self, request: Request) -> Brief | None:
+    def brief(self, request: Request) -> StoredBriefing | None:
         """Return what the request's prompt may tell, and take note that it is asked; None where no model is."""
         if not asks_model(request):
             return None
         question = _question(request)
         base = request.parents[0] if request.parents else ""
-        found = Brief(
+        found = StoredBriefing(
             self.naive_us,
             self._library,
             parents={name: known.standing for name in request.parents if (known := self._known.recall(name))},
@@ -148,7 +148,7 @@ class Knowledge:
         known = self._known.recall(kernel_id)
         return StoredOrigin(known, self.lessons.helped(HELPED_SHOWN)) if known else None
 
-    def _of_others(self, request: Request, base: str, found: Brief) -> Brief:
+    def _of_others(self, request: Request, base: str, found: StoredBriefing) -> StoredBriefing:
         models, others = self._tried.get(self._base(request)) or (deque[Attempt](), deque[Attempt]())
         tried = (*others, *models)
         helped = self.lessons.helped(HELPED_SHOWN)
@@ -168,15 +168,15 @@ class Knowledge:
 
     def _from_siblings(self, source_task: str) -> Iterable[Attempt]:
         """The most of what helped on other tasks; what helped on `source_task` is told beside its kernel."""
-        akin = (each for each in self.siblings if each._task != source_task)
-        found = [attempt for each in akin for attempt in each.lessons.helped(SIBLINGS_SHOWN)]
+        siblings = (each for each in self.siblings if each._task != source_task)
+        found = [attempt for each in siblings for attempt in each.lessons.helped(SIBLINGS_SHOWN)]
         order = sorted(found, key=lambda a: (-(a.gain.log if a.gain else 0.0), a.task, a.description))
         return order[:SIBLINGS_SHOWN]
 
     def _from_earlier(self, *, helped: bool) -> tuple[Attempt, ...]:
         return tuple(attempt for attempt in self._earlier if (attempt.gain is not None) is helped)[:EARLIER_SHOWN]
 
-    def _winners(self, request: Request) -> tuple[tuple[Known, tuple[str, ...]], ...]:
+    def _winners(self, request: Request) -> tuple[tuple[KnownKernel, tuple[str, ...]], ...]:
         """The kernels that are the fastest on some workload, those that win most of them first; no parents."""
         wins: dict[str, list[str]] = {}
         for workload, known in self._fastest.items():
@@ -266,7 +266,7 @@ class Knowledge:
         assert evaluation.log_speedup is not None and evaluation.log_speedup_se is not None
         source = evaluation.kernel_id, rows.evaluation_id(individual.request, evaluation.level)
         speedup = Ratio(evaluation.log_speedup, evaluation.log_speedup_se)
-        known = Known(source, speedup, self.lineage.standing(source[0]))
+        known = KnownKernel(source, speedup, self.lineage.standing(source[0]))
         self._known.put(source[0], known)
         if self.best is None or speedup.low > self.best.speedup.low:
             self.best = known
@@ -323,7 +323,7 @@ class KnownProfiles:
 
 
 @dataclass
-class Seen:
+class ProfileNotes:
     """The known profiles of a task, in the order in which a run learnt of them."""
 
     lineage: Lineage

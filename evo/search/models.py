@@ -12,7 +12,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,24 +25,24 @@ from evo.search.history import History
 from evo.search.task import Outstanding
 from evo.store.reads import Journal, rows_of
 from mutators.asking.answers import (
-    NO_GUESTS,
     WITHDRAWN,
     Answer,
     Invitation,
     LineError,
     Taken,
-    only_kernel,
-    only_task,
-    told,
+    check_answer,
+    check_guest,
+    parsed,
+    whole_guest,
 )
 from mutators.asking.manual import first_question
-from mutators.base import Call, CallStatus, Client, Kind, Request
+from mutators.base import Call, CallStatus, Kind, Request
 from mutators.llm.client import LLM
 from mutators.llm.outside import Clients, OutsideClient, Tasks
 from mutators.llm.settings import LlmSettings, is_outside
 from mutators.llm.spending import Spending, Tally
 from mutators.llm.usage import counted_outside
-from operators.kernel import Kernel
+from operators.definition.spec import Task
 
 
 def open_client(settings: LlmSettings, history: History, spending: Spending, say: Callable[[str], None]) -> Clients:
@@ -60,14 +60,10 @@ class Models:
         history: History,
         spending: Spending,
         *,
-        client: Client | None,
         say: Callable[[str], None],
     ) -> None:
-        """With a `client` of the caller's the answers come from elsewhere: none is known to be under way."""
-        own = open_client(settings, history, spending, say) if settings and client is None else None
-        self.client = client or own
-        self.arrivals = Arrivals(history, own.outside if own else None, settings, spending, say)
-        self._own = own
+        self.client = open_client(settings, history, spending, say) if settings else None
+        self.arrivals = Arrivals(history, self.client.outside if self.client else None, settings, spending, say)
         self._history = history
         self._spending = spending
         self._quiet_since: float | None = None
@@ -81,37 +77,37 @@ class Models:
         if lost := interrupted_calls(self._history.store, at=self._history.now()):
             await self._history.commit({"llm_calls": lost})
         restore_spending(self._spending, self._history.store)
-        if self._own:
-            self._own.outside.taken |= {row["cache_key"] for row in rows_of(self._history.store, "calls.taken")}
+        if self.client:
+            self.client.outside.taken |= {row["cache_key"] for row in rows_of(self._history.store, "calls.taken")}
 
     async def check(self) -> None:
         """See `LLM.check`: it raises UserError where no model can be asked at all."""
-        if self._own:
+        if self.client:
             limited = min(self._spending.limit_tokens, self._spending.limit_usd) < math.inf
             tasks = [(state.operator, state.task) for state in self._history.states.values()] if limited else []
-            await self._own.library.check(max((first_question(*each) for each in tasks), default=0))
+            await self.client.library.check(max((first_question(*each) for each in tasks), default=0))
 
     @property
     def paid(self) -> Tasks:
         """Those whose answer is under way; others wait for their turn, or for an answer from outside."""
-        return self.thinking & self._own.library.under_way() if self._own else set()
+        return self.thinking & self.client.library.under_way() if self.client else set()
 
     @property
     def held(self) -> Tasks:
         """Those whose model is put aside, so that nothing of theirs is under way."""
-        return self._own.library.held() if self._own else set()
+        return self.client.library.held() if self.client else set()
 
     @property
     def outside(self) -> Tasks:
         """Those that wait for an answer from outside, which may never come."""
-        return self.thinking & self._own.outside.waiting if self._own else set()
+        return self.thinking & self.client.outside.waiting if self.client else set()
 
     async def withdraw(self, outdated: Tasks) -> None:
         """End the questions of these tasks that are not taken, unless more is told than was read: an answer perhaps."""
-        if self._own is None or self.arrivals.there:
+        if self.client is None or self.arrivals.there:
             return
         for task in outdated & self.outside:
-            await self._own.outside.withdraw(task, WITHDRAWN)
+            await self.client.outside.withdraw(task, WITHDRAWN)
 
     @property
     def idle(self) -> Tasks:
@@ -126,11 +122,11 @@ class Models:
         self._quiet_since = now if self._quiet_since is None else self._quiet_since
         return now - self._quiet_since
 
-    def be_late(self) -> None:
+    def stop_asking(self) -> None:
         """Let no further question be sent; answers under way are worth keeping."""
         self.late = True
-        if self._own:
-            self._own.library.finish()
+        if self.client:
+            self.client.library.finish()
 
     @contextmanager
     def asking(self) -> Iterator[None]:
@@ -224,17 +220,16 @@ class Arrivals:
         rows: Rows = {}
         for number, line in lines:
             try:
-                item = told(line)
+                item = parsed(line)
                 if isinstance(item, Answer):
-                    if item.custom_id in calls:
-                        raise LineError(f"{item.custom_id}: it is answered by an earlier line")
-                    if answered := self._answered(item):
+                    if answered := self._answered(item, calls):
                         calls[item.custom_id] = answered
                 elif isinstance(item, Taken):
                     rows = records.join(rows, self._take(item))
-                elif invited := self._invite(item):
-                    guests.append(invited[0])
-                    rows = records.join(rows, invited[1])
+                else:
+                    invited, asked = self._invite(item)
+                    guests.append(invited)
+                    rows = records.join(rows, asked)
             except LineError as error:
                 where = f"{file.name}:{number}"
                 self._say(f"{where}: {error}")
@@ -247,18 +242,19 @@ class Arrivals:
 
     # --- answers ----------------------------------------------------------------------------------------------------
 
-    def _answered(self, answer: Answer) -> _Answered | None:
-        """The call that an answer ends; None where it is stored already. It raises LineError."""
-        asked = rows_of(self._history.store, "calls.question", key=answer.custom_id)
-        if not asked or self._client is None:
-            raise LineError(f"{answer.custom_id[:80]}: the run has no such question")
-        if rows_of(self._history.store, "calls.withdrawn", key=answer.custom_id):
-            raise LineError(f"{answer.custom_id}: {WITHDRAWN}")
-        if stored := self._client.find(answer.custom_id):
-            if stored.answer == answer.text:
-                return None
-            raise LineError(f"{answer.custom_id}: it is answered already, and the first answer counts")
-        (row,) = asked[:1]
+    def _answered(self, answer: Answer, earlier: Collection[str]) -> _Answered | None:
+        """The call that an answer ends; None where it is stored already. It raises LineError.
+
+        `earlier` lines of the same file have answered these questions.
+        """
+        store, key = self._history.store, answer.custom_id
+        asked = rows_of(store, "calls.question", key=key) if self._client else []
+        stored = self._client.find(key) if self._client else None
+        if stored and stored.answer == answer.text:
+            return None
+        withdrawn = bool(rows_of(store, "calls.withdrawn", key=key))
+        check_answer(key, asked=bool(asked), withdrawn=withdrawn, answered=stored is not None or key in earlier)
+        (row,) = asked
         messages = tuple(json.loads(row["messages_json"]))
         usage = counted_outside(answer.usage, answer.text, "".join(message["content"] for message in messages))
         call = Call(
@@ -291,21 +287,20 @@ class Arrivals:
 
     # --- guests -----------------------------------------------------------------------------------------------------
 
-    def _invite(self, guest: Invitation) -> tuple[Outstanding, Rows] | None:
-        """The work for a guest, and the rows of its ask; None where it is there. It raises LineError."""
-        if self._spending.cell:
-            raise LineError(NO_GUESTS)
-        state = self._history.states[only_task(guest.task, self._history.states)]
-        parents = tuple(only_kernel(parent, state.generations, state.task) for parent in guest.parents)
-        kernel = Kernel(state.operator.name, state.task.target, guest.source, guest.values)
+    def _invite(self, guest: Invitation) -> tuple[Outstanding, Rows]:
+        """The work for a guest, and the rows of its ask. It raises LineError."""
+        states = self._history.states
+        guest, kernel = whole_guest(guest, states, lambda task, _: states[task].generations, cell=self._spending.cell)
+        state = states[Task.parse(guest.task)]
         if kernel.id in state.guests:
-            raise LineError(f"kernel {kernel.id[:12]} was a guest of {state.task} before")
+            judged = kernel.id in state.verdicts
+            check_guest(kernel, guest.task, waits=not judged, judged=judged)
         params: dict[str, Any] = {
             "source": guest.source, "values": dict(guest.values), "author": guest.author or "unknown",
             "note": guest.note,
         }  # fmt: skip
         number = -1 - state.invited
-        request = Request(state.task, number, Kind.GUEST.value, parents, 0, params, kind=Kind.GUEST)
+        request = Request(state.task, number, Kind.GUEST.value, guest.parents, 0, params, kind=Kind.GUEST)
         (invited,), rows = self._history.invite([request])
         return invited, rows
 

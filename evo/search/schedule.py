@@ -246,7 +246,7 @@ class Scheduler:
             at_workers = self.flight.at({at.job.kernel.id for at in self._evaluator.pool.jobs()})
             self.flight.give_up(but=thinking | at_workers)
         if time.left_s <= time.reserved_s:
-            self._models.be_late()
+            self._models.stop_asking()
 
     @property
     def empty(self) -> bool:

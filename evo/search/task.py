@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -14,7 +14,7 @@ from evo.config import RunConfig
 from evo.individual import new_programs
 from evo.lineage import Latest
 from evo.rows import Rows
-from evo.search.knowledge import Brief, Knowledge, Notes, Seen, Source
+from evo.search.knowledge import Knowledge, Notes, ProfileNotes, Source, StoredBriefing
 from evo.store.reads import Journal, rows_of
 from evo.strategies.base import Leader, Strategy
 from fitness.evaluation import Evaluation
@@ -40,7 +40,7 @@ class Bound:
     """The request's parents, in its order, each with the evaluation told of it by then; empty where none was."""
     notes: Notes = ()
     """Notes on the profiles of its parents, if these were taken."""
-    brief: Brief | None = None
+    brief: StoredBriefing | None = None
     """Further facts that a prompt may tell; None where no model is asked."""
     stands_at: float = 0.0
     """The log speedup that the fastest kernel certainly had."""
@@ -70,7 +70,7 @@ class TaskState:
     """By kernel id, the evaluation that the strategy was told of; of several the first one that is no duplicate's."""
     judged: set[str] = field(default_factory=set)
     """Kernels that have a verdict, those that are about to be told among them."""
-    seen: Seen = field(init=False)
+    profile_notes: ProfileNotes = field(init=False)
     """Profiles of its kernels."""
     begun: bool = False
     """Whether the strategy has asked for all its ancestors: it wants something else by now, or nothing."""
@@ -106,7 +106,7 @@ class TaskState:
     """Tasks of the run whose kernels may serve this one: those of its operator, and of operators that are alike."""
 
     def __post_init__(self) -> None:
-        self.seen = Seen(self.knowledge.lineage)
+        self.profile_notes = ProfileNotes(self.knowledge.lineage)
 
     @property
     def candidates(self) -> int:
@@ -140,8 +140,7 @@ class TaskState:
 
     def born(self, parents: Sequence[str], request: Request, kernel: Kernel | None) -> tuple[int, bool]:
         """The generation of a child of these parents, told now, and whether it is new; takes note of it."""
-        places = [self.source_state(request) if parent == request.source else self for parent in parents]
-        known = [state.generations.get(parent, 0) for state, parent in zip(places, parents, strict=True)]
+        known = [home.generations.get(parent, 0) for home, parent in self.homes(request, parents)]
         generation = 1 + max(known) if known else 0
         is_new = kernel is not None and kernel.id not in self.generations
         if kernel and is_new:
@@ -150,12 +149,17 @@ class TaskState:
 
     def profiled(self, kernel_id: str, profile: Profile) -> None:
         """Take in the profile of a kernel: it counts from now on."""
-        self.seen.profiles.learn(kernel_id, profile)
+        self.profile_notes.profiles.learn(kernel_id, profile)
         self.strategy.profiled(kernel_id, profile)
 
     def source_state(self, request: Request) -> TaskState:
         """The task that the last parent of one of its requests is a kernel of."""
         return self.relatives[Task.parse(request.source_task)] if request.source_task else self
+
+    def homes(self, request: Request, parents: Sequence[str]) -> Iterator[tuple[TaskState, str]]:
+        """Each of a request's parents behind the task that it is a kernel of."""
+        for parent in parents:
+            yield self.source_state(request) if parent == request.source else self, parent
 
     def leader(self, kernel: Kernel) -> Leader | None:
         """The kernel as others hear of it, if it is the fastest for certain."""
@@ -165,15 +169,15 @@ class TaskState:
         reached = place(best.standing, self.knowledge.naive_us, self.allowed_us)
         return Leader(self.task, kernel, best.speedup.log, math.log(reached.share) if reached else None)
 
-    def screened(self, took_s: float) -> None:
+    def took_screen(self, took_s: float) -> None:
         """A screening was passed, and took so long."""
         self.screen_s = _shorter(self.screen_s, took_s)
 
-    def full(self, took_s: float) -> None:
+    def took_full(self, took_s: float) -> None:
         """A full evaluation was passed, and took so long."""
         self.full_s = _shorter(self.full_s, took_s)
 
-    def confirm(self, kernel_id: str, took_s: float) -> None:
+    def took_confirm(self, kernel_id: str, took_s: float) -> None:
         """A confirmation looked at a kernel, and took so long; 0 where that says nothing of others."""
         self.confirmed.add(kernel_id)
         self.confirm_s = _shorter(self.confirm_s, took_s)
@@ -234,16 +238,15 @@ def task_states(
     }
     for state in states.values():
         others = [other for other in states.values() if other is not state]
-        akin = (other for other in others if other.operator.family == state.operator.family)
-        state.knowledge.siblings = [other.knowledge for other in akin]
+        state.knowledge.siblings = [each.knowledge for each in others if each.operator.family == state.operator.family]
         state.relatives = {other.task: other for other in others if alike(other.operator, state.operator)}
     return states
 
 
 def _earlier(config: RunConfig, operator: Operator, task: Task) -> list[Attempt]:
     """Lessons of earlier runs that may help with a task: first those of its operator, then those of its family."""
-    akin = [operator.name, *(name for name in same_family(operator) if name != operator.name)]
-    found = [attempt for attempt in config.learnt if attempt.task.partition("/")[0] in akin]
+    family = {operator.name, *same_family(operator)}
+    found = [attempt for attempt in config.learnt if attempt.task.partition("/")[0] in family]
     return sorted(found, key=lambda attempt: attempt.task.partition("/")[0] != operator.name)
 
 
@@ -271,15 +274,12 @@ def bind(state: TaskState, request: Request) -> Outstanding:
 
     The task's knowledge takes note that it is asked.
     """
-    places = [state.source_state(request) if parent == request.source else state for parent in request.parents]
-    sources = tuple(
-        (parent, known.verdicts.get(parent, "")) for known, parent in zip(places, request.parents, strict=True)
-    )
+    sources = tuple((parent, home.verdicts.get(parent, "")) for home, parent in state.homes(request, request.parents))
     timed = sources and sources[0][1] and asks_model(request)
-    notes = state.seen.lines(request) if timed else ()
+    notes = state.profile_notes.lines(request) if timed else ()
     brief = state.knowledge.brief(request)
     if brief and request.source:
-        brief = replace(brief, origin=places[-1].knowledge.origin(request.source))
+        brief = replace(brief, origin=state.source_state(request).knowledge.origin(request.source))
     return Outstanding(state, request, Bound(sources, notes, brief, state.stands_at))
 
 

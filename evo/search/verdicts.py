@@ -25,6 +25,7 @@ from fitness.profiling.profiles import Profile
 from mutators.base import Kind, Parent, Proposal, Request
 from operators.definition.spec import Task
 from operators.errors import UserError
+from operators.identity import short
 from operators.kernel import Kernel
 
 
@@ -160,7 +161,7 @@ class VerdictSource(Protocol):
 
 
 @dataclass
-class _Known:
+class _TaskVerdicts:
     """Verdicts on one task's kernels, known or being found out."""
 
     by_id: dict[str, asyncio.Future[Evaluation]] = field(default_factory=dict)
@@ -188,7 +189,7 @@ class Verdicts:
         self._pool = pool
         self._commit = commit
         self._now = now
-        self._known: defaultdict[Task, _Known] = defaultdict(_Known)
+        self._known: defaultdict[Task, _TaskVerdicts] = defaultdict(_TaskVerdicts)
         self._open: Latest[tuple[Task, str, Level], Evaluation] = Latest(MOST_OPEN)
         """Measurements of the MOST_OPEN kernels that were left unresolved last: they count where one comes again."""
         self._judging_s = 0.0
@@ -224,7 +225,7 @@ class Verdicts:
             return await self._evaluate(state, request, kernel, known, ancestor)
 
     async def _evaluate(
-        self, state: TaskState, request: Request, kernel: Kernel, known: _Known, ancestor: Entrant | None
+        self, state: TaskState, request: Request, kernel: Kernel, known: _TaskVerdicts, ancestor: Entrant | None
     ) -> tuple[Reached, ...]:
         """`ancestor` is its place among the task's ancestors, if it is one."""
         if earlier := await announced(known.by_id, kernel.id):
@@ -361,10 +362,10 @@ class Verdicts:
         took_s = 1e-3 * sum(found.stage_ms.get(stage, 0.0) for stage in records.STAGES)
         self._judging_s += took_s
         if found.level is Level.FULL and found.correct:
-            state.full(took_s)
+            state.took_full(took_s)
         if found.level is Level.CONFIRMED:
             self._confirming_s += took_s
-            state.confirm(found.kernel_id, took_s if found.correct else 0.0)
+            state.took_confirm(found.kernel_id, took_s if found.correct else 0.0)
 
     async def _retried(self, job: Job[Answer], level: Level = Level.SCREEN) -> Answer | Evaluation:
         """A job's answer, which takes several workers if some are lost; `evo.workers.pool.tried` says what it raises.
@@ -394,7 +395,7 @@ class Verdicts:
 def _duplicate(kernel: Kernel, verdict: Evaluation) -> Evaluation:
     """The verdict that `kernel` inherits."""
     original = verdict.duplicate_of or verdict.kernel_id
-    message = f"the same program as kernel {original[:12]}, which is {verdict.verdict}"
+    message = f"the same program as kernel {short(original)}, which is {verdict.verdict}"
     return replace(
         verdict.bare(), kernel_id=kernel.id, status=Status.DUPLICATE, duplicate_of=original,
         inherited=verdict.verdict, message=message,

@@ -216,10 +216,10 @@ CREATE TABLE profiles (
     seconds       DOUBLE NOT NULL,
     worker        VARCHAR,
     created_at    TIMESTAMPTZ NOT NULL,
-    seq           BIGINT
+    seq           BIGINT NOT NULL
 );
 COMMENT ON TABLE profiles IS 'What a profiler said of kernels that language models were asked to better, each kernel once, with the evaluation whose timings it went by; notes are lines of the prompt. failure: why there is no profile. Profiles guide mutation and never enter fitness.';
-COMMENT ON COLUMN profiles.seq IS 'When it was there for prompts, in the count of asks and tells. NULL, in runs of before: from the first question on.';
+COMMENT ON COLUMN profiles.seq IS 'When it was there for prompts, in the count of asks and tells.';
 
 CREATE TABLE metrics (
     task      VARCHAR NOT NULL,

@@ -582,8 +582,7 @@ LEFT JOIN calls USING (request_id)
 LEFT JOIN verdicts AS parent ON parent.task = t.task AND parent.kernel_id = t.parents[1]
 UNION ALL BY NAME
 SELECT task, seq, kernel_id, 'profiled' AS status, seconds AS evaluator_s, created_at
-FROM profiles
-WHERE seq IS NOT NULL;
+FROM profiles;
 COMMENT ON VIEW steps IS 'What a run used, request by request in the order of seq, and profile by profile (request_id NULL). evaluations: kernels that reached the compiler and were no duplicates, ancestors and repairs among them, and drafts that a dialogue had judged; this is what a budget of evaluations counts. Counted apart: trials (settings of tunables), duplicates, rejected (the compiler saw nothing of them), checks (drafts that a dialogue had compiled, and at most run on a few small shapes). repairs: of the evaluations those whose principal parent was not correct. calls: answers of language models, each turn of a dialogue one; those that failed are none. tokens: in and out, without what is lost. evaluator_s: of evaluators, drafts and profiles included; the confirmation at the end of a run is charged to nobody.';
 
 CREATE VIEW curve AS

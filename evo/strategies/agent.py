@@ -9,54 +9,43 @@ from pydantic import Field
 
 from evo.individual import Individual
 from evo.strategies.base import StrategyContext
-from evo.strategies.loop import LoopStrategy, Recipe, needs_models
+from evo.strategies.loop import LoopSettings, ModelLoops, Recipe
 from evo.strategies.population import FRUITLESS, AgentSettings
 from mutators.base import cannot_call_tools
 from mutators.llm.settings import is_outside
 from operators.errors import UserError
 
 
-class AgentAloneSettings(AgentSettings):
-    """Settings of the strategy `agent`."""
+class AgentAloneSettings(AgentSettings, LoopSettings):
+    """Settings of the strategy `agent`; its loops are lines of versions."""
 
-    n: int = Field(16, ge=1)
-    """Lines of versions, independent of each other; the search ends with the last one, if its budget does not end it
-    before."""
-    width: int = Field(1, ge=1, le=1024)
-    """Number of them that go on side by side."""
     sessions: int = Field(16, ge=1, le=1000)
     """Conversations, one after the other, of one line."""
 
 
-class AgentAlone(LoopStrategy[AgentAloneSettings]):
-    """Lines of sessions, each from the best version of its line. The models take turns by line."""
+class AgentAlone(ModelLoops[AgentAloneSettings]):
+    """Lines of sessions, each from the best version of its line."""
 
     Settings = AgentAloneSettings
+    name = "agent"
 
     def __init__(self, context: StrategyContext, settings: Mapping[str, Any]) -> None:
         """It raises UserError without a model that may call tools."""
         super().__init__(context, settings)
-        self.width = self.settings.width
-        needs_models(context, "agent")
-        self._models = [model for model in context.models if not is_outside(model)]
-        if not self._models:
+        self.models = [model for model in context.models if not is_outside(model)]
+        if not self.models:
             raise UserError(
                 "the strategy agent needs a model that calls tools, which answers from outside cannot; see `evo mcp`"
             )
 
-    def recipe(self, number: int, start: Individual) -> Recipe | None:
+    def loop(self, start: Individual, model: str) -> Recipe:
         """Return one line of versions."""
-        model = self._models[number % len(self._models)]
-        return self._line(start, model) if number < self.settings.n else None
-
-    def _line(self, start: Individual, model: str) -> Recipe:
         best = start
-        limits = self.settings.model_dump(include=set(AgentSettings.model_fields) - {"kernels"})
         for _ in range(self.settings.sessions):
             thread, fruitless = "", 0
             for _ in range(self.settings.kernels):
                 assert best.kernel
-                params = limits | ({"stagnant": fruitless} if fruitless else {})
+                params = self.settings.params(fruitless)
                 child = yield self.child("agent", best.kernel, models=[model], thread=thread, params=params)
                 if cannot_call_tools(child.failure):
                     return

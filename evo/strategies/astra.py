@@ -53,8 +53,9 @@ class Astra(PublishedLoop[AstraSettings]):
     name = "astra"
     roles = ("planner", "coder")
 
-    def loop(self, start: Individual, cast: Cast) -> Recipe:
-        """See `PublishedLoop.loop`."""
+    def loop(self, start: Individual, model: str) -> Recipe:
+        """See `ModelLoops.loop`."""
+        cast = Cast(self, model)
         repaired = self.settings.variant == "repaired"
         versions = [start]
         tried: Sequence[Individual] = ()

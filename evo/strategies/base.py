@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, Protocol
 
 from evo.individual import Individual
-from evo.strategies.population import Cell, Elite
+from evo.strategies.population import Cell, Elite, elite_of
 from fitness.judging.base import Anchor, DeviceInfo
 from fitness.profiling.metric_sets import PROVIDER, PROVIDERS
 from fitness.profiling.profiles import Profile
@@ -212,11 +212,9 @@ class Ancestors:
         self.names = context.ancestors
         self._asked = 0
         self._told = 0
-        self.failed = False
-        """Whether the naive kernel is known to be wrong, so that there is nothing to search for."""
         self.correct: dict[str, Elite] = {}
         """By name, in the order of the tells."""
-        self.told: dict[str, Individual] = {}
+        self.individuals: dict[str, Individual] = {}
         """The same with their whole evaluations."""
 
     def __len__(self) -> int:
@@ -228,18 +226,13 @@ class Ancestors:
         return self.correct.get("naive")
 
     @property
-    def left(self) -> int:
-        """The number of those that have not been asked for."""
-        return max(len(self.names) - self._asked, 0)
-
-    @property
     def settled(self) -> bool:
         """Whether it is known what became of all of them."""
         return self._told == len(self.names)
 
     def request(self, number: int) -> Request | None:
         """Return that for the next one; None while it has to wait for the naive one, or if none is left."""
-        if not self.left or (self._asked and self.naive is None):
+        if self._asked >= len(self.names) or (self._asked and self.naive is None):
             return None
         params = {"name": self.names[self._asked]}
         return Request(self.context.task, number, ANCESTOR, (), 0, params, kind=Kind.ANCESTOR)
@@ -248,14 +241,12 @@ class Ancestors:
         """Take note that the next one is asked for."""
         self._asked += 1
 
-    def tell(self, individual: Individual, elite: Elite | None) -> None:
+    def tell(self, individual: Individual) -> None:
         """Learn the fate of one of these requests."""
-        name = individual.request.params["name"]
         self._told += 1
-        if elite:
-            self.correct[name], self.told[name] = elite, individual
-        elif name == "naive":
-            self.failed = True
+        if elite := elite_of(individual):
+            name = individual.request.params["name"]
+            self.correct[name], self.individuals[name] = elite, individual
 
 
 class Outages:
@@ -271,13 +262,13 @@ class Outages:
         self._last = -1
 
     def asked(self, request: Request) -> None:
-        """A request was made."""
+        """Take note of a request that is made."""
         self._last = request.number
         if model := request.model:
             self._open[model] += 1
 
     def told(self, individual: Individual) -> None:
-        """And this became of it."""
+        """Learn what became of a request."""
         request = individual.request
         if not (model := request.model):
             return
@@ -288,6 +279,7 @@ class Outages:
             del self._out[model]
 
     def out(self, model: str) -> bool:
+        """Whether a model is one of them."""
         return model in self._out
 
     def askable(self, model: str) -> bool:

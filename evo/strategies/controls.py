@@ -14,7 +14,7 @@ from evo.strategies.base import StrategyContext
 from evo.strategies.loop import Drafts, LoopStrategy, PlainStrategy, Recipe, Step, needs_models
 from evo.strategies.population import TRIALS_PER_SOURCE, Elite, elite_of
 from evo.strategies.tuning import Tuning
-from fitness.evaluation import Status
+from fitness.judging.levels import TIMED
 from mutators.base import Kind, Request, Trial
 from mutators.llm.settings import UserSettings
 from mutators.transforms.mutator import transform_names
@@ -101,7 +101,7 @@ class BestOfN(LoopStrategy[BestOfNSettings]):
 
 def _works(child: Individual) -> bool:
     """Whether the next child can be made from it."""
-    return bool(child.evaluation and child.evaluation.verdict in (Status.CORRECT, Status.SLOWER))
+    return bool(child.evaluation and child.evaluation.verdict in TIMED)
 
 
 class OneShotSettings(BestOfNSettings):
@@ -140,16 +140,16 @@ class RandomSearch(LoopStrategy[RandomSettings]):
     """
 
     Settings = RandomSettings
-    _barren = False
+    _exhausted = False
 
     def recipe(self, number: int, start: Individual) -> Recipe | None:
         """Return a loop of a single child."""
-        return None if self._barren else self._single(start)
+        return None if self._exhausted else self._single(start)
 
     def _single(self, start: Individual) -> Recipe:
         assert start.kernel
         child = yield self.child("transform", start.kernel, params=self._drawn)
-        self._barren = self._barren or child.kernel is None
+        self._exhausted = self._exhausted or child.kernel is None
 
     def _drawn(self, rng: Random) -> dict[str, Any]:
         return {"count": rng.randint(1, self.settings.most_steps), "random_values": True}
@@ -168,7 +168,7 @@ class TuneOnlySettings(UserSettings):
 
 
 @dataclass
-class _File:
+class _TunedFile:
     """One source file and what is known of its settings."""
 
     kernel: Kernel
@@ -191,9 +191,9 @@ class TuneOnly(PlainStrategy[TuneOnlySettings]):
     def __init__(self, context: StrategyContext, settings: Mapping[str, Any]) -> None:
         super().__init__(context, settings)
         self._openings = transform_names(context.task.target) if self.settings.rewrites else ()
-        self._files: dict[str, _File] = {}
+        self._files: dict[str, _TunedFile] = {}
         """By source id, in the order of their tells."""
-        self._asked: dict[int, _File] = {}
+        self._asked: dict[int, _TunedFile] = {}
         """By the number of a request under way."""
         self._tuning = Tuning(self.context)
 
@@ -257,5 +257,5 @@ class TuneOnly(PlainStrategy[TuneOnlySettings]):
         if elite.kernel.source_id in self._files:
             return
         tunable = self._tuning.tunable(elite.kernel)
-        trial = Trial(dict(elite.kernel.values), elite.log_speedup)
-        self._files[elite.kernel.source_id] = _File(elite.kernel, [trial], elite.log_speedup, exhausted=not tunable)
+        trials = [Trial(dict(elite.kernel.values), elite.log_speedup)]
+        self._files[elite.kernel.source_id] = _TunedFile(elite.kernel, trials, elite.log_speedup, exhausted=not tunable)

@@ -47,8 +47,9 @@ class CudaForge(PublishedLoop[CudaForgeSettings]):
     name = "cudaforge"
     roles = ("coder", "judge")
 
-    def loop(self, start: Individual, cast: Cast) -> Recipe:
-        """See `PublishedLoop.loop`."""
+    def loop(self, start: Individual, model: str) -> Recipe:
+        """See `ModelLoops.loop`."""
+        cast = Cast(self, model)
         repaired = self.settings.variant == "repaired"
         seen = set[str]()
         current = yield cast.code("coder", start, template="seed")

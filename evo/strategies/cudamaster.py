@@ -49,8 +49,9 @@ class CudaMaster(PublishedLoop[CudaMasterSettings]):
     name = "cudamaster"
     roles = ("planner", "coder", "debugger")
 
-    def loop(self, start: Individual, cast: Cast) -> Recipe:
-        """See `PublishedLoop.loop`."""
+    def loop(self, start: Individual, model: str) -> Recipe:
+        """See `ModelLoops.loop`."""
+        cast = Cast(self, model)
         base, seen = start, set[str]()
         history: list[Individual] = []
         for _ in range(self.settings.rounds):

@@ -85,8 +85,9 @@ class CuTeGen(PublishedLoop[CuTeGenSettings]):
     name = "cutegen"
     roles = ("generator", "optimiser", "diagnoser", "patcher")
 
-    def loop(self, start: Individual, cast: Cast) -> Recipe:
-        """See `PublishedLoop.loop`."""
+    def loop(self, start: Individual, model: str) -> Recipe:
+        """See `ModelLoops.loop`."""
+        cast = Cast(self, model)
         seen = set[str]()
         passed = [start]
         for depth in range(self.settings.depth + 1):

@@ -26,10 +26,10 @@ from evo.strategies.population import (
     Population,
     archive_axis,
     arm_context,
-    elite_of,
 )
-from evo.strategies.tuning import SETTLED, Idea, Ideas, Tuning, as_parent
+from evo.strategies.tuning import Idea, Ideas, Tuning, as_parent
 from fitness.evaluation import Z95
+from fitness.judging.levels import TIMED
 from fitness.profiling.profiles import Profile
 from mutators.bandit import Arm, Bandit
 from mutators.base import Kind, Request
@@ -40,7 +40,7 @@ from operators.definition.spec import Task
 from operators.errors import unknown
 from operators.kernel import Kernel
 
-MOST_BARREN = 2_000
+MOST_EXHAUSTED = 2_000
 """Files, and pairs of kernels, of which is known what cannot be made of them, or was: the latest."""
 
 
@@ -151,7 +151,7 @@ class Islands(Chooser):
         self._lineage = Lineage()
         self._pairs = Pairs(self.population, self._lineage, abroad=made.abroad, focus=made.focus)
         self._ports = Ports(context.task, made.port)
-        self._barren: Latest[tuple[str, str], bool] = Latest(MOST_BARREN)
+        self._exhausted: Latest[tuple[str, str], bool] = Latest(MOST_EXHAUSTED)
         """Mutator and source file: nothing can be made of it that way; `route` and two kernels: it was asked for."""
 
     def choose(self, number: int) -> Request | None:
@@ -183,7 +183,7 @@ class Islands(Chooser):
             if parents:
                 self._tuning.asked(request, parents[0].kernel)
         if arm.mutator == "route":
-            self._barren.put(("route", "".join(request.parents)), True)
+            self._exhausted.put(("route", "".join(request.parents)), True)
         best = max((parent.log_speedup for parent in parents), default=math.inf)
         self._pending[request.number] = _Pending(arm, parents[0] if parents else None, best, failure, idea)
 
@@ -203,13 +203,14 @@ class Islands(Chooser):
             self._question_next = False
 
     def tell(self, individual: Individual) -> str:
+        """See `Strategy.tell`."""
         request = individual.request
         island = self._island(request)
         self._tuning.told(individual)
         self._lineage.told(individual)
         self._ports.told(individual)
         if request.kind is Kind.ANCESTOR:
-            self._ancestors.tell(individual, elite_of(individual))
+            self._ancestors.tell(individual)
             return self.population.add(individual, island, self._axis(request)).value
         if request.kind is Kind.GUEST:
             fresh = individual.fresh
@@ -223,7 +224,7 @@ class Islands(Chooser):
             return individual.status
         self._learn(individual, pending)
         if individual.kernel is None and pending.parent and pending.arm.mutator in ("tune", "transform"):
-            self._barren.put((pending.arm.mutator, pending.parent.kernel.source_id), True)
+            self._exhausted.put((pending.arm.mutator, pending.parent.kernel.source_id), True)
         if pending.arm.model and pending.parent:
             self._repairs.consider(individual, pending.parent, pending.failure)
         status = self.population.add(individual, island, self._axis(request))
@@ -246,6 +247,7 @@ class Islands(Chooser):
 
     @property
     def best(self) -> Elite | None:
+        """The fastest kernel of all islands."""
         return self.population.best
 
     def _axis(self, request: Request) -> Cell:
@@ -299,7 +301,7 @@ class Islands(Chooser):
         if idea := self._ideas.next():
             return self._request(number, Arm("tune"), (idea.answer,), rng, {})
         if self._repairs.oldest(untried=True):
-            models = filter(self._may_question, filter(self._outages.askable, self.context.models))
+            models = filter(self._may_ask, filter(self._outages.askable, self.context.models))
             arms = [Arm("repair", model) for model in models]
             return self._repair(number, self.bandit.choose(arms, rng), rng, untried=True) if arms else None
         return None
@@ -308,15 +310,15 @@ class Islands(Chooser):
         """Everything that can be asked for right now; `mate` is a model's partner, `routed`: there is a route."""
         source = parent.kernel.source_id
         arms = []
-        if ("transform", source) not in self._barren:
+        if ("transform", source) not in self._exhausted:
             arms.append(Arm("transform"))
-        if ("tune", source) not in self._barren and self._can_be_tuned(parent.kernel):
+        if ("tune", source) not in self._exhausted and self._can_be_tuned(parent.kernel):
             arms.append(Arm("tune"))
         if partner:
             arms.append(Arm("recombine"))
         if routed:
             arms.append(Arm("route"))
-        for model in filter(self._may_question, filter(self._outages.askable, self.context.models)):
+        for model in filter(self._may_ask, filter(self._outages.askable, self.context.models)):
             arms.append(Arm("rewrite", model))
             if self.settings.agent and self._agents.may_ask(model):
                 arms.append(Arm("agent", model))
@@ -328,7 +330,7 @@ class Islands(Chooser):
                 arms.append(Arm("repair", model))
         return arms
 
-    def _may_question(self, model: str) -> bool:
+    def _may_ask(self, model: str) -> bool:
         """Whether one more question to a model may be open; answers from outside keep no other model waiting."""
         if not self._ancestors.settled:
             return False
@@ -338,7 +340,7 @@ class Islands(Chooser):
 
     def _route(self, parent: Elite) -> tuple[Elite, tuple[str, ...]] | None:
         """The next kernel that a parent is to be led to where that is faster, and the workloads."""
-        known, found = self._barren, self._pairs.routes(parent)
+        known, found = self._exhausted, self._pairs.routes(parent)
         return next((each for each in found if ("route", parent.kernel.id + each[0].kernel.id) not in known), None)
 
     def _can_be_tuned(self, kernel: Kernel) -> bool:
@@ -357,7 +359,7 @@ class Islands(Chooser):
             return self._port(number, arm, rng)
         if arm.mutator == "agent":
             session = self._agents.next(arm.model, parent)
-            params |= self._agents.params(session)
+            params = self._agents.settings.params(session.fruitless)
             return self._request(number, arm, (session.parent,), rng, params, thread=session.thread)
         if arm.mutator == "transform":
             params["count"] = _steps(self.population.quiet[number % self.settings.islands], self.settings, rng)
@@ -439,7 +441,7 @@ def _settles(answer: Individual, tuning: Tuning) -> bool:
     kernel, evaluation = answer.kernel, answer.evaluation
     if not (tuning.left and kernel and evaluation and answer.fresh):
         return False
-    return evaluation.verdict in SETTLED and tuning.tunable(kernel)
+    return evaluation.verdict in TIMED and tuning.tunable(kernel)
 
 
 def _gain(individual: Individual, parents: Sequence[str], best_log_speedup: float) -> float:

@@ -21,6 +21,7 @@ from operators.errors import UserError
 from operators.kernel import Kernel
 
 SettingsT = TypeVar("SettingsT", bound=UserSettings)
+LoopSettingsT = TypeVar("LoopSettingsT", bound="LoopSettings")
 
 
 class PlainStrategy(Chooser, Generic[SettingsT]):
@@ -64,20 +65,19 @@ class PlainStrategy(Chooser, Generic[SettingsT]):
 
     def start(self, number: int) -> Individual:
         """Return the operator's kernel that a request of this number begins from; one at least must be correct."""
-        told = list(self.ancestors.told.values())
-        return told[number % len(told)]
+        known = list(self.ancestors.individuals.values())
+        return known[number % len(known)]
 
     def tell(self, individual: Individual) -> str:
         """See `Strategy.tell`."""
         elite = elite_of(individual)
         if individual.request.kind is Kind.ANCESTOR:
-            self.ancestors.tell(individual, elite)
+            self.ancestors.tell(individual)
         elif individual.request.kind is not Kind.GUEST:
             self.heard(individual)
         if elite is None or not individual.fresh:
             return individual.status
-        champion = Elite(elite.kernel, (), elite.log_speedup, elite.log_speedup_se)
-        return self._best.add(champion, comparison_se=elite.log_speedup_se).value
+        return self._best.add(replace(elite, cell=()), comparison_se=elite.log_speedup_se).value
 
     def rival(self, request: Request, cell: Cell) -> Rival:
         """Return the best kernel so far, to be raced: see `Strategy.rival`."""
@@ -98,12 +98,17 @@ Drafts = Literal["none", "build", "check"]
 
 
 class LoopSettings(UserSettings):
-    """Number of loops, and what the drafts of their models go through."""
+    """Number of loops that ask models."""
 
     n: int = Field(16, ge=1)
     """Loops, independent of each other; the search ends with the last one, if its budget does not end it before."""
     width: int = Field(1, ge=1, le=1024)
     """Number of them that go on side by side."""
+
+
+class DraftedSettings(LoopSettings):
+    """The same, and what the drafts of their models go through."""
+
     drafts: Drafts = "none"
     """Look at a draft before it is the child, so that the model mends it in the same dialogue, which costs no
     evaluation: `none` (as published: it is the verdict that tells), `build` (compiled) or `check` (run on a few small
@@ -234,7 +239,7 @@ class LoopStrategy(PlainStrategy[SettingsT]):
         loop = next((loop for loop in self._waiting if loop.step.wants(request)), None)
         if loop:
             self._waiting.remove(loop)
-        elif self.ancestors.told:
+        elif self.ancestors.individuals:
             begun, new = self._new(self.start(request.number))
             if new and new.step.wants(request):
                 self._begun, loop = begun, new
@@ -280,6 +285,28 @@ class LoopStrategy(PlainStrategy[SettingsT]):
         """See `Strategy.rival`."""
         loop = self._open.get(request.number)
         return (loop.step.rival if loop else None) or super().rival(request, cell)
+
+
+class ModelLoops(LoopStrategy[LoopSettingsT]):
+    """A `LoopStrategy` of `n` loops that ask language models, which take turns by loop."""
+
+    name: ClassVar[str]
+    """The name of the strategy."""
+
+    def __init__(self, context: StrategyContext, settings: Mapping[str, Any]) -> None:
+        """It raises UserError without a model."""
+        super().__init__(context, settings)
+        needs_models(context, self.name)
+        self.width = self.settings.width
+        self.models: Sequence[str] = context.models
+
+    def recipe(self, number: int, start: Individual) -> Recipe | None:
+        """See `LoopStrategy.recipe`."""
+        return self.loop(start, self.models[number % len(self.models)]) if number < self.settings.n else None
+
+    @abstractmethod
+    def loop(self, start: Individual, model: str) -> Recipe:
+        """Return the loop of one model that starts from one of the operator's kernels."""
 
 
 def needs_models(context: StrategyContext, strategy: str) -> None:

@@ -5,7 +5,7 @@ which kernels of it a child is made from; and the sessions of agents that go on 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from random import Random
@@ -55,6 +55,7 @@ class Elite:
         return self.log_speedup - Z95 * self.log_speedup_se
 
     def as_anchor(self) -> Anchor:
+        """Return it as what others are timed beside."""
         return Anchor(self.kernel, self.log_speedup, self.log_speedup_se)
 
 
@@ -106,6 +107,7 @@ class Archive:
 
     @property
     def best(self) -> Elite | None:
+        """The one that stands highest."""
         return self.ranked()[0] if self._elites else None
 
 
@@ -366,6 +368,11 @@ class AgentSettings(UserSettings):
     kernels: int = Field(default=4, ge=1, le=100)
     """Handed in one after the other in one conversation."""
 
+    def params(self, fruitless: int) -> dict[str, Any]:
+        """Return what the mutator is to know, after so many kernels in a row that gained nothing."""
+        limits = self.model_dump(include=set(AgentSettings.model_fields) - {"kernels"})
+        return limits | ({"stagnant": fruitless} if fruitless else {})
+
 
 @dataclass(frozen=True)
 class AgentSession:
@@ -383,7 +390,7 @@ class AgentSessions:
     """One session of each model at a time; all of it follows from asks and tells."""
 
     def __init__(self, settings: AgentSettings) -> None:
-        self._settings = settings
+        self.settings = settings
         self._open: dict[str, AgentSession] = {}
         """By model, the session that may go on."""
         self._asked: dict[int, AgentSession] = {}
@@ -408,11 +415,6 @@ class AgentSessions:
             self._asked[request.number] = session
         return session.parent if session else None
 
-    def params(self, session: AgentSession) -> Mapping[str, Any]:
-        """Return what the mutator is to know."""
-        limits = self._settings.model_dump(exclude={"kernels"})
-        return limits | ({"stagnant": session.fruitless} if session.fruitless else {})
-
     def tell(self, individual: Individual) -> None:
         """Learn what became of a request; a session goes on as long as it brings something."""
         session = self._asked.pop(individual.request.number, None)
@@ -432,5 +434,5 @@ class AgentSessions:
             session, thread=individual.id, parent=elite if elite and gained else session.parent,
             handed_in=session.handed_in + 1, fruitless=0 if gained else session.fruitless + 1,
         )  # fmt: skip
-        if goes_on.handed_in < self._settings.kernels and goes_on.fruitless < FRUITLESS:
+        if goes_on.handed_in < self.settings.kernels and goes_on.fruitless < FRUITLESS:
             self._open.setdefault(model, goes_on)

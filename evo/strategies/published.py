@@ -18,7 +18,6 @@ change. The ways in which every one of them differs from its source, therefore:
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeVar
@@ -27,7 +26,7 @@ from pydantic import Field
 
 from evo.individual import Individual
 from evo.strategies.base import StrategyContext
-from evo.strategies.loop import LoopSettings, LoopStrategy, Recipe, Step, needs_models
+from evo.strategies.loop import DraftedSettings, ModelLoops, Recipe, Step
 from fitness.profiling.metric_sets import PROVIDER
 from mutators.asking.mutators import REPAIRABLE
 from operators.errors import UserError, unknown
@@ -36,7 +35,7 @@ from operators.kernel import Kernel
 Variant = Literal["faithful", "repaired"]
 
 
-class CastSettings(LoopSettings):
+class CastSettings(DraftedSettings):
     """Settings that all loops with several roles have."""
 
     roles: dict[str, str] = Field(default_factory=dict)
@@ -46,33 +45,21 @@ class CastSettings(LoopSettings):
 CastSettingsT = TypeVar("CastSettingsT", bound=CastSettings)
 
 
-class PublishedLoop(LoopStrategy[CastSettingsT]):
-    """A `LoopStrategy` whose loops have casts. Subclasses say their name and roles, and what a loop does."""
+class PublishedLoop(ModelLoops[CastSettingsT]):
+    """Loops that have casts. Subclasses say their roles and their name, which is that of the folder of their
+    templates."""
 
-    name: ClassVar[str]
-    """The name of the strategy, and of the folder of its templates."""
     roles: ClassVar[Collection[str]]
     """Roles that models are called for, each by the template of its name."""
 
     def __init__(self, context: StrategyContext, settings: Mapping[str, Any]) -> None:
         """It raises UserError where no model is there to play the roles."""
         super().__init__(context, settings)
-        self.width = self.settings.width
-        needs_models(context, self.name)
         for role, model in self.settings.roles.items():
             if role not in self.roles:
                 raise UserError(unknown("role", role, self.roles))
             if model not in context.models:
                 raise UserError(f"settings.roles: {role} is to be {model}, which is none of the run's models (--llm)")
-
-    def recipe(self, number: int, start: Individual) -> Recipe | None:
-        """Return one loop."""
-        models = self.context.models
-        return self.loop(start, Cast(self, models[number % len(models)])) if number < self.settings.n else None
-
-    @abstractmethod
-    def loop(self, start: Individual, cast: Cast) -> Recipe:
-        """Return the loop that starts from one of the operator's kernels."""
 
     def profiling(self, individual: Individual, seen: set[str]) -> Recipe:
         """Have a correct kernel profiled, and wait for it: prompts that are asked for after that show what was found.

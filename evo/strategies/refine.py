@@ -10,45 +10,33 @@ messages, profiles and prompts are ours.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from pydantic import Field
 
 from evo.individual import Individual
-from evo.strategies.base import StrategyContext
-from evo.strategies.loop import LoopSettings, LoopStrategy, Recipe, needs_models
+from evo.strategies.loop import DraftedSettings, ModelLoops, Recipe
 
 
-class RefineSettings(LoopSettings):
+class RefineSettings(DraftedSettings):
     """Settings of the strategy `refine`; its loops are conversations."""
 
     turns: int = Field(10, ge=1, le=1000)
     """Kernels that the model is asked for in one conversation."""
 
 
-class Refinement(LoopStrategy[RefineSettings]):
+class Refinement(ModelLoops[RefineSettings]):
     """Serial refinement: each turn shows the model what became of its last kernel, and asks for a better one.
 
     Every kernel, slower or broken, is the one that the next turn starts from. It is timed beside that one without a
-    race, so that the model sees its times. The models take turns by conversation.
+    race, so that the model sees its times.
     """
 
     Settings = RefineSettings
+    name = "refine"
 
-    def __init__(self, context: StrategyContext, settings: Mapping[str, Any]) -> None:
-        """It raises UserError without a model."""
-        super().__init__(context, settings)
-        self.width = self.settings.width
-        needs_models(context, "refine")
-
-    def recipe(self, number: int, start: Individual) -> Recipe | None:
+    def loop(self, start: Individual, model: str) -> Recipe:
         """Return one conversation."""
-        return self._conversation(number, start) if number < self.settings.n else None
-
-    def _conversation(self, number: int, start: Individual) -> Recipe:
-        models, params = self.context.models, self.dialogue(self.settings.drafts)
-        model, latest, rival, thread = models[number % len(models)], start.kernel, self.beside(start), ""
+        params = self.dialogue(self.settings.drafts)
+        latest, rival, thread = start.kernel, self.beside(start), ""
         for _ in range(self.settings.turns):
             assert latest
             child = yield self.child("refine", latest, models=[model], rival=rival, thread=thread, params=params)

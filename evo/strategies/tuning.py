@@ -13,7 +13,6 @@ from evo.individual import Individual
 from evo.lineage import Latest
 from evo.strategies.base import Leader, Rival, Strategy, StrategyContext
 from evo.strategies.population import Cell, Elite, elite_of
-from fitness.evaluation import Status
 from fitness.profiling.profiles import Profile
 from mutators.bandit import Arm
 from mutators.base import Kind, Request, Trial
@@ -226,10 +225,6 @@ class Tuned:
 
 def _stands_at(elite: Elite | None) -> float:
     return elite.stands_at if elite else float("-inf")
-
-
-SETTLED = (Status.CORRECT, Status.SLOWER)
-"""Verdicts on answers whose tunables are worth a trial: those that are right."""
 
 
 @dataclass

@@ -23,6 +23,7 @@ from mutators.bench import Result, Tool
 from mutators.edits import AnswerError, child_source
 from operators.definition.spec import Operator, Task
 from operators.errors import DiskError, UserError, unknown
+from operators.identity import short
 from operators.kernel import Kernel
 
 LEAST_DIGITS = 6
@@ -112,7 +113,7 @@ class Workbench:
         kernel = await self._found(wanted.kernel)
         evaluation = await self._evaluation(kernel)
         told = tools.verdict(evaluation) if evaluation else "It was not judged yet."
-        return Result(f"Kernel {tools.name_of(kernel)}:\n{tools.file_of(kernel)}\n{told}")
+        return Result(f"Kernel {short(kernel.id)}:\n{tools.file_of(kernel)}\n{told}")
 
     async def _lineage(self, wanted: tools.ReadLineage) -> Result:
         if not wanted.kernel:
@@ -121,7 +122,7 @@ class Workbench:
         kernel = await self._found(wanted.kernel)
         stored = self.bases(kernel)[0] if self.bases(kernel) else kernel.id
         rows = await self._rows("kernels.ancestors", task=str(self.task), kernel=stored)
-        head = f"How {tools.name_of(kernel)} came to be, the oldest first, with speedups over the naive kernel"
+        head = f"How {short(kernel.id)} came to be, the oldest first, with speedups over the naive kernel"
         return Result(f"{head}:\n{tools.table(rows[-wanted.limit :])}")
 
     async def _lessons(self, wanted: tools.ReadLessons) -> Result:
@@ -151,7 +152,7 @@ class Workbench:
         base = await self._found(wanted.base)
         kernel = Kernel(self.operator.name, self.task.target, _source(wanted, base), wanted.values)
         if kernel.id == base.id:
-            raise ArgumentError(f"the draft is kernel {tools.name_of(base)} itself, unchanged: {CHANGES}")
+            raise ArgumentError(f"the draft is kernel {short(base.id)} itself, unchanged: {CHANGES}")
         is_draft = base.id in self._drafts
         self.adopt(kernel, self.bases(base) if is_draft else (base.id,))
         return await self._built(kernel)
@@ -185,7 +186,7 @@ class Workbench:
         found = await self._done(Screen(self.task, kernel, self._anchor(), race=False))
         self._timed[kernel.id] = found
         seconds = built.seconds + 1e-3 * sum(found.stage_ms.get(stage, 0.0) for stage in records.STAGES)
-        text = f"Draft {tools.name_of(kernel)}: {tools.verdict(found, workloads=wanted.workloads)}"
+        text = f"Draft {short(kernel.id)}: {tools.verdict(found, workloads=wanted.workloads)}"
         return Result(
             text, failed=not found.correct, kernel=kernel, evaluation=found, evaluations=1,
             seconds=seconds,
@@ -196,7 +197,7 @@ class Workbench:
         timed = await self._evaluation(kernel)
         if timed is None or not timed.correct or not timed.timings:
             raise ArgumentError(
-                f"kernel {tools.name_of(kernel)} is not profiled before it is correct and timed: `judge` or `submit` it"
+                f"kernel {short(kernel.id)} is not profiled before it is correct and timed: `judge` or `submit` it"
             )
         found = await self._done(TakeProfile(self.task, kernel, timed.timings))
         return Result(tools.profiled(found), kernel=kernel, seconds=found.seconds, worker=found.worker)
@@ -204,9 +205,9 @@ class Workbench:
     async def _submit(self, wanted: tools.Submit) -> Result:
         kernel = await self._found(wanted.kernel)
         if kernel.id not in self._drafts:
-            raise ArgumentError(f"kernel {tools.name_of(kernel)} is no draft of yours: `build` one and submit that")
+            raise ArgumentError(f"kernel {short(kernel.id)} is no draft of yours: `build` one and submit that")
         change = " ".join(wanted.change.split())
-        text = f"Draft {tools.name_of(kernel)} is submitted."
+        text = f"Draft {short(kernel.id)} is submitted."
         return Result(text, kernel=kernel, change=change)
 
     # --- kernels and rows -------------------------------------------------------------------------------------------
@@ -268,7 +269,7 @@ def _source(wanted: tools.BuildDraft, base: Kernel) -> str:
             return child_source(base.source, wanted.edits)
         except AnswerError as error:
             alone = "; other `values` alone need no edits" if wanted.values else ""
-            raise AnswerError(f"edits of kernel {tools.name_of(base)}: {error}{alone}") from None
+            raise AnswerError(f"edits of kernel {short(base.id)}: {error}{alone}") from None
     if not wanted.values:
         raise ArgumentError(f"neither a file nor a change is given: {CHANGES}")
     return base.source

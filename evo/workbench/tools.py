@@ -18,6 +18,7 @@ from mutators.bench import Tool
 from mutators.prompts import MAX_MESSAGE, shortened, untrusted
 from mutators.prompts.informed import facts
 from operators.definition.reading import first_problem
+from operators.identity import short
 from operators.kernel import Kernel
 
 MOST_SOURCE = 256_000
@@ -180,14 +181,8 @@ MOST_FILE = 20_000
 """The longest kernel file in it, in characters; what does not fit is left out of its middle."""
 MOST_VALUES = 2_000
 """The longest text on the values of a kernel's tunables, in characters."""
-SHOWN_DIGITS = 12
 MOST_CHANGE = 160
 MOST_ROWS = 64
-
-
-def name_of(kernel: Kernel | str) -> str:
-    """Return the digits by which a kernel is called."""
-    return (kernel if isinstance(kernel, str) else kernel.id)[:SHOWN_DIGITS]
 
 
 def file_of(kernel: Kernel) -> str:
@@ -201,10 +196,10 @@ def built(kernel: Kernel, found: Built | Evaluation) -> str:
     """Return what a build came to."""
     if isinstance(found, Evaluation):
         reason = untrusted(shortened(found.message or "without a word", MAX_MESSAGE))
-        return f"Draft {name_of(kernel)} was not built: {in_words(found.status)}.\n{reason}"
+        return f"Draft {short(kernel.id)} was not built: {in_words(found.status)}.\n{reason}"
     said = "; ".join(f"{name} {value}" for name, value in facts(found.facts).items())
     told = f"\nThe compiler's facts:\n{untrusted(shortened(said, MAX_MESSAGE))}" if said else ""
-    return f"Draft {name_of(kernel)} is built.{told}"
+    return f"Draft {short(kernel.id)} is built.{told}"
 
 
 def checked(kernel: Kernel, look: Checked, *, emulated: bool) -> str:
@@ -212,9 +207,9 @@ def checked(kernel: Kernel, look: Checked, *, emulated: bool) -> str:
     where = (look.scope or "on a few small shapes") + (" (emulated on a CPU)" if emulated else "")
     if look.rejection:
         reason = untrusted(shortened(look.rejection.message or "without a word", MAX_MESSAGE))
-        return f"Draft {name_of(kernel)} fails {where}: {in_words(look.rejection.status)}.\n{reason}"
+        return f"Draft {short(kernel.id)} fails {where}: {in_words(look.rejection.status)}.\n{reason}"
     worst = max((error.worst_ratio for error in look.errors), default=0.0)
-    return f"Draft {name_of(kernel)} is right {where}; its worst error is at {of_bound(worst)}."
+    return f"Draft {short(kernel.id)} is right {where}; its worst error is at {of_bound(worst)}."
 
 
 def verdict(evaluation: Evaluation, *, workloads: Sequence[str] = ()) -> str:
@@ -227,12 +222,12 @@ def verdict(evaluation: Evaluation, *, workloads: Sequence[str] = ()) -> str:
         told = gain(*found, evaluation.level, flags(evaluation.facts))
         lines.append(f"It is correct. Over the naive kernel: {told}.")
     if evaluation.duplicate_of:
-        lines.append(f"It is the same program as kernel {name_of(evaluation.duplicate_of)}, whose verdict this is.")
+        lines.append(f"It is the same program as kernel {short(evaluation.duplicate_of)}, whose verdict this is.")
     if evaluation.message:
         lines.append(untrusted(shortened(evaluation.message, MAX_MESSAGE)))
     if evaluation.anchor_id and evaluation.log_ratio is not None:
         paired = estimate(*interval95(evaluation.log_ratio, evaluation.log_ratio_se or 0.0))
-        lines.append(f"Timed beside kernel {name_of(evaluation.anchor_id)}, it was {paired} times as fast as that.")
+        lines.append(f"Timed beside kernel {short(evaluation.anchor_id)}, it was {paired} times as fast as that.")
     lines += _times(evaluation.timings, workloads)
     if evaluation.errors:
         lines.append(f"Its worst error is at {of_bound(max(e.worst_ratio for e in evaluation.errors))}.")
@@ -248,7 +243,7 @@ def profiled(found: Profile) -> str:
 def differences(old: Kernel, new: Kernel) -> str:
     """Return what the newer kernel changes of the older one."""
     before, after = (kernel.source.splitlines() for kernel in (old, new))
-    lines = list(unified_diff(before, after, name_of(old), name_of(new), lineterm="", n=3))
+    lines = list(unified_diff(before, after, short(old.id), short(new.id), lineterm="", n=3))
     if dict(old.values) != dict(new.values):
         lines.append(f"tunables: {dict(old.values)} before, {dict(new.values)} now")
     return untrusted(shortened("\n".join(lines), MOST_FILE), "diff") if lines else "They are the same."
@@ -272,7 +267,7 @@ def _line(row: Mapping[str, Any]) -> str:
     status = in_words(row["status"] or "not judged yet")
     how = f" by {row['mutator']}" if row.get("mutator") else ""
     message = f": {shortened(' '.join(row['message'].split()), MOST_CHANGE)}" if row.get("message") else ""
-    return f"{name_of(row['kernel_id'])}{how}: {change or 'no words'}; {status}{speedup}{rise}{message}"
+    return f"{short(row['kernel_id'])}{how}: {change or 'no words'}; {status}{speedup}{rise}{message}"
 
 
 def _times(timings: Sequence[Timing], wanted: Sequence[str]) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from evo.workers.jobs import Found, Job, Runs
 from evo.workers.worker import RAISED, Answer, Message, WorkerSpec
 from operators.errors import DiskError, MachineError
+from operators.identity import short
 
 Waits = Callable[[str, float], bool]
 """Whether to go on to wait for a disk that has been full for so long, given a reason and seconds."""
@@ -55,7 +56,7 @@ class RunningJob:
 
     def __str__(self) -> str:
         taken_s = time.monotonic() - self.began
-        return f"{self.job} of kernel {self.job.kernel.id[:12]} for {taken_s:.0f} s"
+        return f"{self.job} of kernel {short(self.job.kernel.id)} for {taken_s:.0f} s"
 
 
 def value_of(answer: Answer) -> Any:

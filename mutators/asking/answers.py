@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -13,6 +13,8 @@ from mutators.base import CallStatus
 from operators.definition.reading import first_problem
 from operators.definition.spec import Task
 from operators.errors import quote
+from operators.identity import short
+from operators.kernel import Kernel
 
 MOST_LINE_BYTES = 4 << 20
 MOST_TEXT = 1 << 20
@@ -64,7 +66,7 @@ class Invitation:
     note: str = ""
 
     def to_line(self) -> str:
-        """Return its line; `told` is the inverse."""
+        """Return its line; `parsed` is the inverse."""
         return json.dumps({**vars(self), "parents": list(self.parents), "values": dict(self.values)})
 
 
@@ -75,11 +77,11 @@ class Taken:
     custom_id: str
 
     def to_line(self) -> str:
-        """Return its line; `told` is the inverse."""
+        """Return its line; `parsed` is the inverse."""
         return json.dumps({"taken": self.custom_id})
 
 
-def told(line: str) -> Answer | Invitation | Taken:
+def parsed(line: str) -> Answer | Invitation | Taken:
     """Return what a line tells. It raises LineError."""
     if len(line) > MOST_LINE_BYTES:
         raise LineError(f"it has {len(line)} characters; at most {MOST_LINE_BYTES} are read")
@@ -119,8 +121,42 @@ def only_task(name: str, tasks: Collection[Task]) -> Task:
     raise LineError(f"{problem}; this run has {', '.join(map(str, tasks))}")
 
 
-def only_kernel(prefix: str, ids: Iterable[str], task: Task) -> str:
-    """Return the one kernel of `ids`, those of a task, whose id begins so. It raises LineError."""
+def check_answer(key: str, *, asked: bool, withdrawn: bool, answered: bool) -> None:
+    """Raise LineError for an answer that no question waits for, by what is known of the question."""
+    if not asked:
+        raise LineError(f"{key[:80]}: the run has no such question; give the id of one that is open")
+    if withdrawn:
+        raise LineError(f"{key}: {WITHDRAWN}")
+    if answered:
+        raise LineError(f"{key}: it is answered already, and the first answer counts")
+
+
+def whole_guest(
+    guest: Invitation, tasks: Collection[Task], ids: Callable[[Task, str], Iterable[str]], *, cell: bool
+) -> tuple[Invitation, Kernel]:
+    """Return the guest with its task and parents in full, and its kernel. It raises LineError for what a run lacks.
+
+    `ids` gives those of a task's kernels, at least all that begin with a prefix; a `cell` of a comparison takes none.
+    """
+    if cell:
+        raise LineError(NO_GUESTS)
+    task = only_task(guest.task, tasks)
+    parents = tuple(_only_kernel(parent, ids(task, parent), task) for parent in guest.parents)
+    kernel = Kernel(task.operator, task.target, guest.source, guest.values)
+    return replace(guest, task=str(task), parents=parents), kernel
+
+
+def check_guest(kernel: Kernel, task: str, *, waits: bool, judged: bool) -> None:
+    """Raise LineError for a kernel that waits for its verdict, and for one that has it."""
+    named = f"kernel {short(kernel.id)}"
+    if waits:
+        raise LineError(f"{named} is handed in already, and waits for its verdict: do not hand it in again")
+    if judged:
+        named = f"{named} has its verdict at {task}"
+        raise LineError(f"{named}: the same file with the same values is not measured again; change one of them")
+
+
+def _only_kernel(prefix: str, ids: Iterable[str], task: Task) -> str:
     found = [name for name in ids if name.startswith(prefix)]
     if len(found) != 1:
         raise LineError(f"parent {quote(prefix)}: {len(found) or 'no'} kernels of {task} have such an id")

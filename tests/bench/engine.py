@@ -45,18 +45,18 @@ from unittest.mock import patch
 from evo.config import RunConfig
 from evo.individual import Individual
 from evo.search.driver import Search
-from evo.search.models import StoredCalls, open_client
 from evo.store import Store
 from evo.store.reads import Journal
-from evo.workers.testing import InlinePool
 from fitness.testing import scripted
-from mutators.base import Call, CallStatus, Client, Message, Parent, Proposal, Request
+from mutators.base import Call, CallStatus, Message, Parent, Proposal, Request
+from mutators.llm.client import LLM
 from mutators.registry import MUTATORS, mutator
 from operators.catalog import load
 from operators.definition.spec import Operator, Task
 from operators.identity import digest
 from operators.kernel import Kernel
 from tests.evo import model_runs
+from tests.inline import InlinePool
 from tests.mutators.llm_server import LlmServer, Reply
 
 WARM = 50
@@ -92,44 +92,38 @@ class AskingLately(model_runs.Asking):
         return told
 
 
-class Instant:
-    """A language model that answers at once with an edit of that comment; its calls are stored as real ones are."""
-
-    def __init__(self, journal: Journal) -> None:
-        self.calls = self.failed = 0
-        self._stored = StoredCalls(journal)
-
-    async def complete(
-        self, messages: Sequence[Message], *, request: Request, role: str, model: str = "", sample: int = 0
-    ) -> Call:
-        note_first_request()
-        self.calls += 1
-        answer = edit(messages, f"{request.number} {sample} {len(messages)}")
-        key = digest("call", request.digest, sample, model, json.dumps([dict(m) for m in messages]))
-        call = Call(
-            request.id, role, model, tuple(messages), sample, key, CallStatus.ANSWERED, answer,
-            tokens_in=1000, tokens_out=100, attempts=1,
-        )  # fmt: skip
-        await self._stored.add(call)
-        return call
-
-
-class Counted:
+class Counted(LLM):
     """The real client, whose calls are counted."""
 
-    def __init__(self, client: Client) -> None:
-        self.calls = self.failed = 0
-        self._client = client
+    asked = failed = 0
 
     async def complete(self, messages: Sequence[Message], **options: Any) -> Call:
         note_first_request()
-        self.calls += 1
-        call = await self._client.complete(messages, **options)
+        self.asked += 1
+        call = await self._answered(messages, **options)
         self.failed += call.status is not CallStatus.ANSWERED
         return call
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._client, name)
+    async def _answered(self, messages: Sequence[Message], **options: Any) -> Call:
+        return await super().complete(messages, **options)
+
+
+class Instant(Counted):
+    """A language model that answers at once with an edit of that comment; its calls are stored as real ones are."""
+
+    async def check(self, asked: int = 0) -> None:
+        """There is no server that could be missing."""
+
+    async def _answered(self, messages: Sequence[Message], **options: Any) -> Call:
+        request, model, sample = options["request"], options.get("model", ""), options.get("sample", 0)
+        answer = edit(messages, f"{request.number} {sample} {len(messages)}")
+        key = digest("call", request.digest, sample, model, json.dumps([dict(m) for m in messages]))
+        call = Call(
+            request.id, options["role"], model, tuple(messages), sample, key, CallStatus.ANSWERED, answer,
+            tokens_in=1000, tokens_out=100, attempts=1,
+        )  # fmt: skip
+        await self.calls.add(call)
+        return call
 
 
 def edit(messages: Sequence[Mapping[str, Any]], what: str) -> str:
@@ -216,43 +210,35 @@ def config_of(work: Path, arguments: argparse.Namespace) -> RunConfig:
 
 def session(
     folder: Path, arguments: argparse.Namespace, on_change: Callable[[Search], None], *, fast: bool
-) -> Instant | Counted:
-    """Search until `on_change` stops it; returns what counted the calls of models."""
+) -> tuple[int, int]:
+    """Search until `on_change` stops it; returns the calls of models, and how many of them failed."""
     made = config_of(folder.parent, arguments)
     stages = scripted(made.tasks())
 
-    def searching(journal: Journal, make: Callable[[Operator, Task], Any]) -> tuple[Search, Instant | Counted]:
+    def searching(journal: Journal, make: Callable[[Operator, Task], Any]) -> Search:
         pool = InlinePool(dict(stages), slots=arguments.slots)
-        if arguments.url:
-            opened: list[Counted] = []
+        with patch("evo.search.models.LLM", Counted if arguments.url else Instant):
+            return Search(made, journal, pool, make_strategy=make, on_change=on_change)
 
-            def counted(*arguments: Any) -> Any:
-                opened.append(Counted(open_client(*arguments)))
-                return opened[0]
-
-            with patch("evo.search.models.open_client", counted):
-                return Search(made, journal, pool, make_strategy=make, on_change=on_change), opened[0]
-        model = Instant(journal)
-        client = model if arguments.models else None
-        return Search(made, journal, pool, client=client, make_strategy=make, on_change=on_change), model
-
-    async def here() -> Instant | Counted:
+    async def here() -> Search:
         with Store(folder, create=True) as store:
             journal: Journal = Buffered(store) if fast else store
-            search, model = searching(journal, made.make_strategy)
+            search = searching(journal, made.make_strategy)
             await search.run()
             journal.close()
-            return model
+            return search
 
     if arguments.ray and not fast:
         from evo.cluster.backend import ClusterBackend
         from evo.cluster.connection import HERE
 
         with closing(ClusterBackend(HERE)) as cluster, Store(folder, create=False) as store:
-            search, model = searching(store, cluster.maker(made, store))
+            search = searching(store, cluster.maker(made, store))
             asyncio.run(cluster.run(search.run()))
-            return model
-    return asyncio.run(here())
+    else:
+        search = asyncio.run(here())
+    client: Any = search.models.client
+    return (client.library.asked, client.library.failed) if client else (0, 0)
 
 
 def grow(folder: Path, size: int, arguments: argparse.Namespace) -> None:
@@ -298,7 +284,7 @@ def probe(folder: Path, arguments: argparse.Namespace) -> dict[str, float]:
             memory.append(rss_mb())
             search.stop()
 
-    model = session(folder, arguments, on_change, fast=False)
+    calls, failed = session(folder, arguments, on_change, fast=False)
     (wall, cpu, actors, start), (wall_end, cpu_end, actors_end, end) = marks
     size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
     return {
@@ -308,8 +294,8 @@ def probe(folder: Path, arguments: argparse.Namespace) -> dict[str, float]:
         "candidates_per_s": round((end - start) / (wall_end - wall), 1),
         "cpu_ms": round(1e3 * (cpu_end - cpu) / (end - start), 2),
         "actors_cpu_ms": round(1e3 * (actors_end - actors) / (end - start), 2),
-        "calls_per_candidate": round(model.calls / (end - first[0]), 2),
-        "failed_calls": model.failed,
+        "calls_per_candidate": round(calls / (end - first[0]), 2),
+        "failed_calls": failed,
         "idle_rss_mb": round(idle_rss, 1),
         "rss_mb": round(memory[0], 1),
         "disk_mb_per_1000": round(size / 1e6 / end * 1e3, 2),

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from statistics import median
 
 from evo.individual import Individual
-from evo.search.knowledge import Brief, Knowledge
+from evo.search.knowledge import Knowledge, StoredBriefing
 from fitness.evaluation import Evaluation, Level, Status, Timing
 from mutators.base import Kind, Parent, Request
 from mutators.briefing import Briefing, Winner
@@ -128,7 +128,7 @@ def history(known: Knowledge, operator: Operator, task: Task, individuals: int) 
     return right, told_s / individuals * 1e6
 
 
-def whole(brief: Brief, known: Knowledge, kernel: Kernel) -> Briefing:
+def whole(brief: StoredBriefing, known: Knowledge, kernel: Kernel) -> Briefing:
     """A briefing whose winners' kernels need not be fetched."""
     return Briefing(
         known.device, brief.naive_us, brief.library, best=brief.best.standing if brief.best else {},

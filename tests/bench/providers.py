@@ -32,8 +32,8 @@ from typing import Any
 from evo.search.driver import STOPPED, Search
 from evo.session import run_row
 from evo.store import Store, query
-from evo.workers.testing import InlinePool
 from tests.evo.model_runs import FENCE, MODEL, another, config, source_in, stages
+from tests.inline import InlinePool
 from tests.mutators.llm_server import LlmServer, Reply
 from tests.mutators.test_llm import USAGES
 

@@ -27,11 +27,11 @@ from evo.store import Store
 from evo.workers.dispatch import RunPool
 from evo.workers.jobs import Found, Job, Propose, Screen
 from evo.workers.local import LocalPool
-from evo.workers.testing import InlinePool
 from evo.workers.worker import BUILDERS_PER_GPU, WorkerSpec
 from fitness.judging.base import Fitness
 from fitness.testing import scripted
 from operators.definition.spec import Task
+from tests.inline import InlinePool
 
 
 class WaitingPool(InlinePool):

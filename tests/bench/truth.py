@@ -25,13 +25,13 @@ from evo.compare.cells import cell_results, spent, stored
 from evo.compare.conclusions import conclusions
 from evo.compare.judgement import judge_on, judged_cells
 from evo.config import RunConfig
-from evo.workers.testing import InlinePool
 from evo.workers.worker import RunContext
 from operators.definition.spec import Task
 from operators.identity import digest
 from operators.kernel import Kernel
 from tests.evo.comparisons import ScriptedBackend, ScriptedPool, Stages, comparison, run, serving
 from tests.evo.model_runs import FENCE, TimedFitness, source_in
+from tests.inline import InlinePool
 from tests.mutators.llm_server import Reply
 
 OPERATORS = ("relu", "softmax", "matrix_mul", "mse_loss", "prefix_sum", "matrix_copy", "conv_1d", "spmv_csr")

@@ -17,13 +17,13 @@ from evo.compare.judgement import judge
 from evo.compare.running import ComparisonState, compare, prepare
 from evo.config import RunConfig
 from evo.session import LocalBackend
-from evo.workers.testing import InlinePool
 from evo.workers.worker import RunContext
 from fitness.judging.base import Fitness
 from operators.catalog import load
 from operators.definition.spec import Task
 from operators.kernel import Kernel
 from tests.evo.model_runs import FENCE, MODEL, TimedFitness, another, source_in
+from tests.inline import InlinePool
 from tests.mutators.llm_server import LlmServer, Reply, Script
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from evo.cli import commands
 from evo.session import LocalBackend
-from evo.workers.testing import InlinePool
 from fitness.testing import scripted
+from tests.inline import InlinePool
 
 AXPB = str(Path(__file__).parents[1] / "data" / "axpb")
 

@@ -13,12 +13,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import patch
 
-from evo import rows as records
 from evo.cluster.connection import TRIES, ActorGone, Cluster, Host
 from evo.cluster.populations import RemotePopulations, RemoteStrategy
 from evo.config import RunConfig
@@ -28,13 +29,15 @@ from evo.session import run_row
 from evo.store import Store, query
 from evo.strategies.base import Strategy
 from evo.workers.jobs import Found, Job, Screen
-from evo.workers.testing import InlinePool
-from mutators.base import Call, CallStatus, Client, Message, Request
+from mutators.base import Call, CallStatus, Message, Request
 from mutators.bench import Tool
 from mutators.llm.calls import cache_key
+from mutators.llm.client import LLM
+from mutators.llm.settings import LlmSettings
 from operators.definition.spec import Operator, Task
 from tests.choosing import size
 from tests.evo import model_runs
+from tests.inline import InlinePool
 
 STRATEGIES: Sequence[dict[str, Any]] = (
     {"strategy": "islands", "settings": {"port": 1, "bottleneck_axis": True}},
@@ -55,13 +58,15 @@ class Fault(Exception):
     """Something that no session can go on after."""
 
 
-@dataclass
-class Model(Client):
-    """A client of a scripted model that is away now and then; its answers are stored, and asked for once."""
+class Model(LLM):
+    """A scripted model that is away now and then; its answers are stored, and asked for once."""
 
-    made: RunConfig
-    store: Store
-    random: Random
+    def __init__(self, random: Random, settings: LlmSettings, **more: Any) -> None:
+        super().__init__(settings, **more)
+        self._random = random
+
+    async def check(self, asked: int = 0) -> None:
+        """There is no server that could be missing."""
 
     async def complete(
         self,
@@ -73,21 +78,17 @@ class Model(Client):
         sample: int = 0,
         tools: Sequence[Tool] = (),
     ) -> Call:
-        assert self.made.llm
-        model = model or self.made.llm.models[0]
-        key = cache_key(self.made.llm, messages, request=request, model=model, sample=sample, tools=tools)
-        sql = "select * from llm_calls where cache_key = ? and status = 'answered' limit 1"
-        if stored := self.store.rows(sql, [key]).to_pylist():
-            return records.CALL.item(stored[0])
+        model = model or self.settings.models[0]
+        key = cache_key(self.settings, messages, request=request, model=model, sample=sample, tools=tools)
+        if stored := self.calls.find(key):
+            return stored
         await asyncio.sleep(0)
         call = Call(request.id, role, model, tuple(messages), sample, key, CallStatus.UNAVAILABLE)
-        if self.random.random() > 0.1:
+        if self._random.random() > 0.1:
             prompt = {"messages": [dict(message) for message in messages]}
             answer = model_runs.script(prompt, 0).text or "nothing"
             call = replace(call, status=CallStatus.ANSWERED, answer=answer, tokens_in=9, tokens_out=9)
-        number = self.store.rows("select count(*) as n from llm_calls").to_pylist()[0]["n"]
-        row = records.call_row(call, call_id=f"{number}-{key}", at=1.0)
-        await asyncio.wrap_future(self.store.commit({"llm_calls": [row]}))
+        await self.calls.add(call)
         return call
 
 
@@ -238,8 +239,9 @@ def _session(random: Random, made: RunConfig, folder: Path, before: int, *, last
 
         async def session() -> str:
             make = Actors(random).maker(made, store) if far else made.make_strategy
-            client = Model(made, real, random)
-            return await Search(made, store, pool, client=client, make_strategy=make, on_change=on_change).run()
+            with patch("evo.search.models.LLM", partial(Model, random)):
+                search = Search(made, store, pool, make_strategy=make, on_change=on_change)
+            return await search.run()
 
         with suppress(Killed, Fault):
             return f"{said}: {asyncio.run(session())}"

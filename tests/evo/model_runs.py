@@ -25,7 +25,6 @@ from evo.session import run_row
 from evo.store import Store
 from evo.strategies.base import Ancestors, Chooser, Rival, StrategyContext
 from evo.strategies.population import Cell, Elite
-from evo.workers.testing import InlinePool
 from fitness.evaluation import CheckError, Evaluation, Level, Timing
 from fitness.judging.base import Anchor, Checked, Fitness
 from fitness.testing import ScriptedFitness
@@ -33,6 +32,7 @@ from mutators.asking.mutators import REPAIRABLE
 from mutators.base import Request
 from operators.definition.spec import Task
 from operators.kernel import Kernel
+from tests.inline import InlinePool
 from tests.mutators.llm_server import LlmServer, Reply, Script
 
 MODEL = "openai/scripted"

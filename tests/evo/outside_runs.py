@@ -14,7 +14,7 @@ from typing import Any
 
 from evo.config import RunConfig
 from evo.inbox import Inbox
-from evo.outside.questions import Desk, OpenQuestion, Told, open_questions
+from evo.outside.questions import CheckedLines, InboxCheck, OpenQuestion, open_questions
 from tests.evo import model_runs
 
 MODEL = "outside/ann"
@@ -41,9 +41,9 @@ def answer(question: OpenQuestion) -> str:
     })  # fmt: skip
 
 
-def tell(folder: Path, *lines: str) -> Told:
+def tell(folder: Path, *lines: str) -> CheckedLines:
     """Tell a run these lines as `evo tell` does."""
-    found = Desk(folder, "ann").look_at((f"line {number}", line) for number, line in enumerate(lines, 1))
+    found = InboxCheck(folder, "ann").look_at((f"line {number}", line) for number, line in enumerate(lines, 1))
     if found.lines:
         Inbox(folder).put(found.lines)
     return found

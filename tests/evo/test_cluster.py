@@ -33,12 +33,12 @@ from evo.workers.dispatch import RunPool
 from evo.workers.jobs import Build, Confirm
 from evo.workers.local import ENTRY
 from evo.workers.pool import ClusterLost, WorkerLost
-from evo.workers.testing import InlinePool
 from fitness.judging.base import Built
 from fitness.testing import scripted
 from operators.definition.spec import Operator, Task
 from operators.errors import UserError
 from operators.kernel import Kernel
+from tests.inline import InlinePool
 
 AXPB = str(Path(__file__).parents[1] / "data" / "axpb")
 MakeStrategy = Callable[[Operator, Task], Strategy]

@@ -26,10 +26,9 @@ from evo.compare.record import faults, lines
 from evo.compare.running import ComparisonState, prepare
 from evo.config import RunConfig, read_config
 from evo.outside.importing import operators_of
-from evo.outside.questions import ComparisonDesk, comparison_questions
+from evo.outside.questions import ComparisonInboxCheck, comparison_questions
 from evo.replay import replay
 from evo.store import Store, query
-from evo.workers.testing import InlinePool
 from evo.workers.worker import RunContext
 from fitness.evaluation import Rejection, Status
 from fitness.judging.base import Checked, Fitness
@@ -40,6 +39,7 @@ from tests.evo.comparisons import ScriptedBackend, ScriptedPool, Stages, answer,
 from tests.evo.model_runs import FENCE, another, source_in
 from tests.evo.outside_runs import answer as outside_answer
 from tests.evo.twins import AXPB
+from tests.inline import InlinePool
 from tests.mutators.llm_server import LlmServer, Reply
 
 CONFIGS = Path(__file__).parents[2] / "runs" / "configs"
@@ -580,9 +580,9 @@ def test_cells_wait_for_answers_from_outside_and_go_on_with_them(tmp_path: Path)
         assert running.ended[cells["refine"]][0] is CellState.WAITING
         (question,) = comparison_questions(folder)  # the others are asked with its answer
         assert "refine" not in json.dumps(question.to_batch({})) + question.to_text().partition("---")[0]
-        desk = ComparisonDesk(folder, "ann")
-        assert desk.look_at([("here", outside_answer(question)), ("there", '{"source": "x"}')]).answers == 1
-        desk.put()
+        check = ComparisonInboxCheck(folder, "ann")
+        assert check.look_at([("here", outside_answer(question)), ("there", '{"source": "x"}')]).answers == 1
+        check.put()
         assert comparison_questions(folder) == []
         confirmed = query(
             folder / cells["refine"].name, "select count(*) as n from evaluations where level = 'confirmed'"

@@ -143,7 +143,7 @@ def test_what_would_overrun_is_not_begun_but_what_is_shorter_is(judges: int) -> 
     gains = {"long": 2.0, "longer": 1.0, "short": 0.5}
     bench = Bench({"long": 20.0, "longer": 30.0, "short": 3.0}, gains, judges=judges, now_s=0.0)
     for state in bench.states.values():
-        state.confirm("earlier", bench.takes_s[state.task.operator])
+        state.took_confirm("earlier", bench.takes_s[state.task.operator])
     bench.now_s = 75.0
     assert bench.end() == ["long", "short"]
     assert bench.now_s <= 100 * (1 + OVERRUN)
@@ -153,7 +153,7 @@ def test_time_that_nothing_else_needs_is_tried_but_not_for_what_is_hopeless() ->
     """The time of a confirmation is a guess until one has been made."""
     bench = Bench({"guessed": 6.0, "hopeless": 3.0, "naive": 1.0}, {"guessed": 1.0, "hopeless": 2.0, "naive": 0.0})
     for state, expected_s in zip(bench.states.values(), (12.0, 25.0, 1.0), strict=True):
-        state.confirm("earlier", expected_s)
+        state.took_confirm("earlier", expected_s)
     bench.now_s = 96.0
     assert bench.clock.grace_s == pytest.approx(8.0)
     assert bench.end() == ["guessed", "naive"]
@@ -163,7 +163,7 @@ def test_a_short_run_keeps_time_for_its_confirmation_beside_its_end() -> None:
     """Time that is needed to end processes, and more than a run may overrun, is not the confirmation's."""
     bench = Bench({}, {"a": 1.0}, limit_s=20.0)
     bench.clock.closing_s = 4.0
-    bench_state(bench).confirm("earlier", 4.0)
+    bench_state(bench).took_confirm("earlier", 4.0)
     needed_s = bench.confirmations.needed_s()
     bench.now_s = 20.0 - needed_s
     assert bench.clock.grace_s >= 4.0
@@ -203,15 +203,15 @@ def test_what_is_expected_is_learnt_from_all_that_was_seen() -> None:
     a, b, c = bench.states.values()
     expected = bench.confirmations.expected_s
     assert expected(a) == 0.0
-    a.screened(1.0)
+    a.took_screen(1.0)
     assert expected(a) == expected(b) == CONFIRM_S["cpu"] + CONFIRM_TO_SCREEN
-    a.full(5.0)
-    a.full(3.0)  # nothing disturbed this one
-    b.full(1.5)
+    a.took_full(5.0)
+    a.took_full(3.0)  # nothing disturbed this one
+    b.took_full(1.5)
     thought_a_s, thought_b_s = (CONFIRM_S["cpu"] + CONFIRM_TO_FULL * full_s for full_s in (3.0, 1.5))
     assert (expected(a), expected(b)) == (thought_a_s, thought_b_s)
-    a.confirm("x", 0.0)  # it failed, after who knows how little
-    a.confirm("y", thought_a_s / 2)
+    a.took_confirm("x", 0.0)  # it failed, after who knows how little
+    a.took_confirm("y", thought_a_s / 2)
     assert (expected(a), expected(b)) == (thought_a_s / 2, thought_b_s / 2)
     assert expected(c) == expected(a)  # of which nothing is known: like the longest
 
@@ -223,17 +223,17 @@ def test_time_is_kept_for_waves_of_confirmations_but_not_for_naive_kernels(
     gains = {f"{i}": 1.0 for i in range(jobs)} | {"naive": 0.0}
     bench = Bench({}, gains, judges=judges, limit_s=1000.0)
     for state in bench.states.values():
-        state.confirm("earlier", 10.0)
+        state.took_confirm("earlier", 10.0)
     assert bench.confirmations.needed_s() == pytest.approx(SPARE * needed)
     for state in list(bench.states.values())[:-1]:
-        state.confirm(state.fastest[1] if state.fastest else "", 10.0)
+        state.took_confirm(state.fastest[1] if state.fastest else "", 10.0)
     assert bench.confirmations.needed_s() == 0.0
 
 
 def test_the_search_keeps_its_part_of_the_time() -> None:
     bench = Bench({}, {f"{i}": 1.0 for i in range(50)})
     for state in bench.states.values():
-        state.full(10.0)
+        state.took_full(10.0)
     assert bench.confirmations.needed_s() == MOST_SHARE * 100
 
 

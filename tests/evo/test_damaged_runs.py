@@ -14,10 +14,10 @@ import pytest
 
 from evo.session import LocalBackend
 from evo.store import Store
-from evo.workers.testing import InlinePool
 from fitness.testing import scripted
 from tests.choosing import some_slow
 from tests.evo.test_cli import evo
+from tests.inline import InlinePool
 
 AXPB = str(Path(__file__).parents[1] / "data" / "axpb")
 

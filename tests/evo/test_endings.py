@@ -16,9 +16,9 @@ from evo.session import run_row
 from evo.store import Store, query
 from evo.workers.jobs import Build, Found, Job, Screen, TakeProfile
 from evo.workers.pool import RunningJob, WorkerLost
-from evo.workers.testing import InlinePool
 from tests.choosing import some_slow
 from tests.evo import model_runs
+from tests.inline import InlinePool
 from tests.mutators.llm_server import LlmServer, Reply
 
 

@@ -25,7 +25,6 @@ from evo.search.driver import Search
 from evo.search.history import History
 from evo.store import query
 from evo.workers.pool import ClusterLost, EngineError, value_of
-from evo.workers.testing import InlinePool
 from evo.workers.worker import answered
 from fitness.judging.device import KilledFromOutside
 from fitness.sandbox.native import ToolchainError
@@ -37,6 +36,7 @@ from operators.errors import DiskError, MachineError, UserError
 from operators.kernel import Kernel
 from tests.choosing import some_slow
 from tests.evo.test_cli import evo
+from tests.inline import InlinePool
 
 AXPB = Path(__file__).parents[1] / "data" / "axpb"
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

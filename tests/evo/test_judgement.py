@@ -22,7 +22,6 @@ from evo.config import RunConfig
 from evo.folders import DATABASE
 from evo.store import query
 from evo.workers.pool import EngineError
-from evo.workers.testing import InlinePool
 from evo.workers.worker import RunContext
 from fitness.evaluation import Evaluation, Level, LibraryTiming, Status
 from fitness.judging.base import Anchor, Fitness
@@ -32,6 +31,7 @@ from operators.errors import OperatorError
 from operators.kernel import Kernel
 from tests.evo.comparisons import ScriptedBackend, ScriptedPool, comparison, judge_on, run
 from tests.evo.model_runs import TimedFitness
+from tests.inline import InlinePool
 
 Confirm = Callable[[Operator, Kernel], Status | float]
 

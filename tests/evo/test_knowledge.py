@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from evo.individual import Individual
-from evo.search.knowledge import FAILED_SHOWN, HELPED_SHOWN, TRIED_SHOWN, WINNERS_SHOWN, Brief, Knowledge
+from evo.search.knowledge import FAILED_SHOWN, HELPED_SHOWN, TRIED_SHOWN, WINNERS_SHOWN, Knowledge, StoredBriefing
 from fitness.evaluation import Evaluation, Level, LibraryTiming, Status, Timing
 from mutators.base import Kind, Request
 from operators.definition.spec import Task
@@ -55,7 +55,7 @@ def begun(*, independent: bool = False) -> Knowledge:
     return known
 
 
-def asked(known: Knowledge, wanted: Request) -> Brief:
+def asked(known: Knowledge, wanted: Request) -> StoredBriefing:
     brief = known.brief(wanted)
     assert brief
     return brief

@@ -17,7 +17,6 @@ from evo.search.driver import CONFIRMED, Search
 from evo.store import Store
 from evo.workers.jobs import Confirm, Found, Job, Screen
 from evo.workers.pool import RunningJob
-from evo.workers.testing import InlinePool
 from fitness.evaluation import Evaluation
 from fitness.judging import levels
 from fitness.judging.base import Anchor, Fitness
@@ -26,6 +25,7 @@ from operators.definition.spec import Task
 from operators.kernel import Kernel
 from tests.choosing import some_slow
 from tests.evo.test_search import config, rows, stages
+from tests.inline import InlinePool
 
 VERDICT_S = 1.0
 """Time that is given to a verdict under way when the run's time is up."""

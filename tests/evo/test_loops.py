@@ -22,7 +22,6 @@ from evo.store import Store, query
 from evo.strategies.base import Rival, StrategyContext
 from evo.strategies.loop import LoopStrategy, Recipe
 from evo.strategies.refine import Refinement
-from evo.workers.testing import InlinePool
 from fitness.evaluation import Status
 from fitness.judging.base import DeviceInfo
 from mutators.base import Kind, Request
@@ -30,6 +29,7 @@ from operators.definition.spec import Operator, Task
 from operators.errors import UserError
 from tests.evo import model_runs
 from tests.evo.worlds import World
+from tests.inline import InlinePool
 from tests.mutators.llm_server import LlmServer, Reply
 
 TASK = Task("axpb", "fp32", "cpu")

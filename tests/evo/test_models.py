@@ -27,7 +27,6 @@ from evo.search.driver import Search
 from evo.search.models import SPOOL, StoredCalls, restore_spending
 from evo.session import run_row
 from evo.store import Store, query
-from evo.workers.testing import InlinePool
 from mutators.base import Call, CallStatus, Message, Request
 from mutators.llm.client import LLM
 from mutators.llm.settings import LlmSettings
@@ -37,6 +36,7 @@ from operators.errors import UserError
 from tests.choosing import some_slow
 from tests.evo import model_runs
 from tests.evo.test_cli import evo
+from tests.inline import InlinePool
 from tests.mutators.llm_server import LlmServer, Reply, Script
 
 ROOT = Path(__file__).parents[2]

@@ -22,7 +22,7 @@ from evo.api import Run
 from evo.budget import Budget
 from evo.config import RunConfig
 from evo.inbox import Inbox
-from evo.outside.questions import Desk, open_questions, take
+from evo.outside.questions import InboxCheck, open_questions, take
 from evo.replay import replay
 from evo.report.status import model_costs
 from evo.report.terminal import costs_line
@@ -34,9 +34,8 @@ from evo.store import Store, query
 from evo.strategies.base import StrategyContext
 from evo.strategies.islands import Islands
 from evo.workers.jobs import Job
-from evo.workers.testing import InlinePool
 from fitness.testing import ScriptedFitness
-from mutators.asking.answers import NO_GUESTS, Answer, Invitation, LineError, told
+from mutators.asking.answers import NO_GUESTS, Answer, Invitation, LineError, parsed
 from mutators.base import CallStatus, Kind
 from operators.catalog import load
 from operators.definition.spec import Operator, Task
@@ -46,6 +45,7 @@ from tests.choosing import examples, some_slow
 from tests.evo import model_runs
 from tests.evo.outside_runs import MODEL, USAGE, answer, answer_all, config, session, tell
 from tests.evo.test_cli import evo
+from tests.inline import InlinePool
 
 ROOT = Path(__file__).parents[2]
 WAITS = "waits for 7 answers from outside"
@@ -214,7 +214,7 @@ def test_what_cannot_be_taken_is_said_line_by_line(tmp_path: Path) -> None:
     assert [problem.partition(": ")[2] for problem in found.problems] == [
         "a JSON object was expected, not list",
         "nobody: the run has no such question; give the id of one that is open",
-        f"{first.cache_key}: an answer to it is told already, and the first one counts",
+        f"{first.cache_key}: it is answered already, and the first answer counts",
         f"{third.cache_key}: its provider gave no answer, so the question stays open: too late",
         "there is no task `gelu`; this run has softmax/fp32/cpu",
         "parent `f00`: no kernels of softmax/fp32/cpu have such an id",
@@ -303,7 +303,7 @@ def test_guests_are_individuals_of_every_strategy(strategy: str, tmp_path: Path)
     assert found[0]["parents"] == [naive["kernel_id"]] and found[0]["generation"] == 1
     assert found[1]["parents"] == [] and all(row["status"] for row in found)
     (said,) = rows(folder, f"from events where kind = '{NOT_TAKEN}'")
-    assert "was a guest of softmax/fp32/cpu before" in said["detail_json"]
+    assert "is handed in already, and waits for its verdict" in said["detail_json"]
     unspoilt(folder)
 
 
@@ -448,7 +448,7 @@ def nearly_right(draw: st.DrawFn) -> str:
 @examples(300)
 def test_a_line_is_taken_or_refused_in_one_line(line: str) -> None:
     try:
-        item = told(line)
+        item = parsed(line)
     except LineError as error:
         assert str(error) and "\n" not in str(error)
         return
@@ -457,13 +457,13 @@ def test_a_line_is_taken_or_refused_in_one_line(line: str) -> None:
         item.text.encode()
     else:
         assert isinstance(item, Invitation)
-        assert told(item.to_line()) == item
+        assert parsed(item.to_line()) == item
 
 
 @pytest.mark.parametrize("name", ["a\nb", "\x1b[2J", "\u2028", "x" * 10_000])
 def test_what_is_wrong_with_a_line_is_shown_in_one_line(name: str) -> None:
     with pytest.raises(LineError) as caught:
-        told(json.dumps({"custom_id": name, "error": f"late {name}"}))
+        parsed(json.dumps({"custom_id": name, "error": f"late {name}"}))
     assert str(caught.value).isprintable() and len(str(caught.value)) <= 2_000
 
 
@@ -478,7 +478,7 @@ def waiting(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @given(st.lists(LINES | nearly_right(), max_size=4))
 @examples(15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_file_in_the_inbox_stops_a_search(waiting: Path, lines: list[str]) -> None:
-    Desk(waiting).look_at((f"{number}", line) for number, line in enumerate(lines))
+    InboxCheck(waiting).look_at((f"{number}", line) for number, line in enumerate(lines))
     Inbox(waiting).put([line.replace("\n", " ") for line in lines])
     assert session(waiting, config()) == WAITS
     assert not Inbox(waiting).files()
@@ -489,7 +489,7 @@ def test_what_is_nested_deeply_is_taken_or_refused(waiting: Path, depth: int) ->
     nested = "[" * depth + "]" * depth
     key = json.dumps(open_questions(waiting)[0].cache_key)
     used = f'{{"custom_id": {key}, "content": "I do not know.", "usage": {{"x": {nested}}}}}'
-    Desk(waiting).look_at([("1", used)])
+    InboxCheck(waiting).look_at([("1", used)])
     Inbox(waiting).put([f'{{"custom_id": {key}, "error": {nested}}}', f'{{"source": {nested}}}', used])
     assert session(waiting, config()) == WAITS
     assert not Inbox(waiting).files()

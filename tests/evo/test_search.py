@@ -19,7 +19,6 @@ from evo.store import Store, query
 from evo.workers import pool
 from evo.workers.jobs import Job, Propose
 from evo.workers.pool import TRIED_AFTER_S, DeviceLost, JobOverdue, WorkerLost
-from evo.workers.testing import InlinePool
 from fitness.evaluation import Evaluation, Level, Status
 from fitness.judging.base import Anchor
 from fitness.testing import ScriptedFitness, scripted
@@ -29,6 +28,7 @@ from operators.definition.spec import Operator, Task
 from operators.errors import OperatorError
 from operators.kernel import Kernel
 from tests.choosing import size, some_slow
+from tests.inline import InlinePool
 
 SOFTMAX, MATMUL = Task("softmax", "fp32", "cpu"), Task("matrix_mul", "fp32", "cpu")
 

@@ -15,7 +15,7 @@ from evo.config import RunConfig
 from evo.individual import Individual
 from evo.lineage import Lineage
 from evo.search.history import History
-from evo.search.knowledge import KnownProfiles, Seen
+from evo.search.knowledge import KnownProfiles, ProfileNotes
 from evo.search.task import task_states
 from evo.store import Store
 from evo.strategies.islands import Islands
@@ -33,7 +33,7 @@ def profile(dram: float, *notes: str) -> Profile:
     return Profile(Bottleneck.LATENCY, (Metric(counters.DRAM, dram, "%"),), notes)
 
 
-def seen() -> Seen:
+def seen() -> ProfileNotes:
     """`a` was made faster by `b`, that by `c` and that by `d`; `x` is of another lineage."""
     born = (("a", (), 0.0), ("b", ("a",), 0.2), ("c", ("b", "x"), 0.3), ("d", ("c",), None), ("x", (), 0.5))
     lineage = Lineage()
@@ -41,10 +41,10 @@ def seen() -> Seen:
         kernel: Any = SimpleNamespace(id=name, source_id=name)
         verdict: Any = SimpleNamespace(estimate=log, correct=False)
         lineage.told(Individual(Request(TASK, number, "transform", parents, 0), kernel, verdict))
-    return Seen(lineage)
+    return ProfileNotes(lineage)
 
 
-def learn(known: Seen, profiles: dict[str, Profile]) -> None:
+def learn(known: ProfileNotes, profiles: dict[str, Profile]) -> None:
     for kernel_id, found in profiles.items():
         known.profiles.learn(kernel_id, found)
 
@@ -142,10 +142,10 @@ def test_a_profile_is_read_from_the_store_as_it_was(tmp_path: Path) -> None:
         config = RunConfig(operators=["softmax"], workload_set="cpu")
         states = task_states(config)
         (state,) = states.values()
+        history = History(states, store, Budget({}), workload_set="cpu", now=lambda: 0.0)
         for kernel_id, found in kept.items():
             rows = records.profile_rows(found, "e", state.task, kernel_id, failure="", at=0.0)
-            store.commit(rows).result()
-        History(states, store, Budget({}), workload_set="cpu", now=lambda: 0.0)
+            store.commit(rows | {"profiles": history.next_profile(rows["profiles"])}).result()
         for kernel_id, found in kept.items():
-            assert state.seen.profiles.read(kernel_id) == found
-        assert state.seen.profiles.read("c" * 64) is None
+            assert state.profile_notes.profiles.read(kernel_id) == found
+        assert state.profile_notes.profiles.read("c" * 64) is None

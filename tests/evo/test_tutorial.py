@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from evo.cli.commands import app
 from evo.session import LocalBackend
-from evo.workers.testing import InlinePool
 from tests.evo.model_runs import stages
+from tests.inline import InlinePool
 from tests.structure import ROOT
 
 

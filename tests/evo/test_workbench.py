@@ -18,7 +18,6 @@ from evo.workbench.tools import ARGUMENTS, MOST_CHARACTERS, file_of, tool
 from evo.workers import pool
 from evo.workers.jobs import Found, Job
 from evo.workers.pool import WorkerLost
-from evo.workers.testing import InlinePool
 from fitness.evaluation import Status
 from fitness.judging.base import Anchor
 from fitness.testing import ScriptedFitness, by_digest
@@ -31,6 +30,7 @@ from operators.errors import DiskError, OperatorError
 from operators.kernel import Kernel
 from tests.choosing import examples
 from tests.evo.model_runs import TimedFitness, config, session
+from tests.inline import InlinePool
 
 SOFTMAX = load("softmax")
 TASK = Task("softmax", "fp32", "cpu")

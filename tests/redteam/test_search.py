@@ -14,10 +14,10 @@ from evo.config import RunConfig
 from evo.search.driver import Search
 from evo.session import run_row
 from evo.store import Store, query
-from evo.workers.testing import InlinePool
 from fitness.judging import pipeline
 from operators.definition.spec import Task
 from tests.evo.model_runs import FENCE, config
+from tests.inline import InlinePool
 from tests.mutators.llm_server import LlmServer, Reply
 from tests.redteam.arena import AXPB, TIMING_BUDGET_S, Arena, Entrant, Outcome, Secret, canaries, short_timings
 

@@ -12,7 +12,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +65,7 @@ from evo.store.reads import Identifier
 from fitness.words import digits, interval, ratio, time_us
 from mutators.llm.settings import is_outside
 from operators.files import writing
+from operators.identity import short
 from operators.plan.defaults import with_defaults
 
 HTML, MARKDOWN = "report.html", "report.md"
@@ -109,11 +109,11 @@ def _writing(out: Path) -> AbstractContextManager[None]:
 def tables(seen: ComparisonMaterial) -> dict[str, pa.Table]:
     """By name: cells, curves (of cells, and means of arms), verdicts, winners and their times.
 
-    Ratios and speedups are plain numbers, those called log are natural logarithms; what does not exist is null. A table
-    without rows has no columns.
+    Ratios and speedups are plain numbers, those called log are natural logarithms, those called 95 the ends of an
+    interval; what does not exist is null. A table without rows has no columns.
     """
     rows = {
-        "verdicts": [*_verdicts(seen)],
+        "verdicts": [plain(row) for row in seen.found.rows()],
         "mean_curves": [*_means(seen)],
         "winners": [*_winners(seen)],
         "times": seen.rows("comparison.time_rows"),
@@ -140,35 +140,6 @@ def _judged(table: pa.Table, seen: ComparisonMaterial) -> pa.Table:
         kind = pa.bool_() if name == "has_winner" else pa.float64()
         table = table.append_column(name, pa.array(values, kind))
     return table
-
-
-def _verdicts(seen: ComparisonMaterial) -> Iterator[dict[str, Any]]:
-    """The figures of every arm by itself and, but for the reference, beside the reference."""
-    beside = {effect.arm: effect for effect in seen.found.effects}
-    for summary in seen.found.summaries:
-        yield plain(_by_itself(summary) | _beside(beside.get(summary.arm)))
-
-
-def _by_itself(summary: Summary) -> dict[str, Any]:
-    row = asdict(summary)
-    above, fast = row.pop("above"), row.pop("fast")
-    names = {"geometric_mean": "speedup", "low": "speedup_low", "high": "speedup_high", "median": "median_speedup"}
-    row = {names.get(name, name): value for name, value in row.items()}
-    row |= {f"above_{factor}x_share": share for factor, share in above.items()}
-    return row | {f"fast_{tau}_share": share for tau, share in fast.items()}
-
-
-def _beside(effect: Effect | None) -> dict[str, Any]:
-    names = {
-        "reference": "reference", "families": "families", "pairs": "pairs", "unpaired": "unpaired",
-        "found": "pairs_with_winner", "log_ratio": "log_ratio", "searched": "searched_log_ratio",
-        "low": "log_ratio_low", "high": "log_ratio_high", "median": "median_log_ratio",
-        "median_low": "median_log_ratio_low", "median_high": "median_log_ratio_high", "p": "p",
-        "detectable": "detectable_log_ratio", "judging_se": "judging_se_log", "verdict": "verdict",
-    }  # fmt: skip
-    found = asdict(effect) if effect else {}
-    row = {ours: found.get(name) for name, ours in names.items()}
-    return row | {"verdict": str(effect.verdict) if effect else None}
 
 
 def _means(seen: ComparisonMaterial) -> Iterator[dict[str, Any]]:
@@ -224,7 +195,7 @@ def told(seen: ComparisonMaterial) -> str:
         f"{arms} at {counted(tasks, 'task')} with {counted(len(made.seeds), 'seed')} each, every cell with "
         f"{amount:,.10g} {USED[kind]}. Primary endpoint: the log speedup over naive of each cell's winner, judged "
         f"anew, beside the same cell of {made.reference_arm}; a failure counts as naive. Registered difference: "
-        f"{100 * made.difference:.3g} %. Registration: {seen.begun.digest[:12]}."
+        f"{100 * made.difference:.3g} %. Registration: {short(seen.begun.digest)}."
     )
 
 

@@ -34,10 +34,12 @@ from evo.report.document import (
 from evo.report.health import health, runs_in, used
 from evo.report.render import html
 from evo.report.run import CERTAIN, MAKERS, OUTCOME, SPEEDUPS, kernel
+from evo.report.run_data import of_kernels
 from evo.report.run_kernels import Room, about, title
 from evo.report.status import TaskSummary, summary
 from fitness.words import in_words, ratio, time_us
 from operators.errors import UserError
+from operators.identity import short
 
 Row = dict[str, Any]
 SITE = (
@@ -107,17 +109,18 @@ def _kernel(run: Run, runs: Path, asked: PageAddress) -> Document:
         found = run.kernel(asked.name, asked.params.get("task", ""))
     except UserError as error:
         raise Missing(str(error)) from None
-    calls = [row for row in run.rows("report.calls", ids=[found.id]) if row["task"] == found.task]
+    key = found.task, found.id
+    calls, timings = (of_kernels(run, query, [key])[key] for query in ("report.calls", "report.timings"))
     path = [vars(step) for step in run.lineage(found.id, found.task, principal=True)] if found.origin else []
     children = run.rows("ui.children", task=found.task, kernel=found.id, most=CHILDREN)
     steps = [number("generation", "generation", count), kernel(), *SPEEDUPS, *MAKERS]
     own = [kernel(), CERTAIN, *SPEEDUPS, OUTCOME, *MAKERS]
     sections = [
-        Section("The kernel", [*about(str(run.folder), found, calls, Room(), is_open=True)], "about"),
+        Section("The kernel", [*about(str(run.folder), found, calls, timings, Room(), is_open=True)], "about"),
         Section("How it came to be", [_table("From the first ancestor on", steps, path, "It is a draft.")], "way"),
         Section("What was made of it", [_table("Its children", own, children, "Nothing.")], "children"),
     ]  # fmt: skip
-    return _document(run, f"Kernel {found.id[:12]}", f"{title(found)}, of {found.task}", sections)
+    return _document(run, f"Kernel {short(found.id)}", f"{title(found)}, of {found.task}", sections)
 
 
 def _table(caption: str, columns: Sequence[Any], rows: Sequence[Row], empty: str) -> Table:

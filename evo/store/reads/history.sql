@@ -50,7 +50,7 @@ left join (
     select task, kernel_id, list({'name': metric, 'value': value, 'unit': unit} order by rowid) as measured
     from metrics group by task, kernel_id
 ) m using (task, kernel_id)
-where ($task is null or p.task = $task) and coalesce(p.seq, 0) > $after and coalesce(p.seq, 0) <= $until
+where ($task is null or p.task = $task) and p.seq > $after and p.seq <= $until
 order by p.rowid
 
 -- [places]

@@ -55,7 +55,7 @@ order by b.task, t.rowid
 -- [calls]
 select i.task, i.kernel_id, c.call_id, c.role, c.model, c.author, c.messages_json, c.answer
 from individuals as i join llm_calls as c using (request_id)
-where i.kernel_id in (select unnest($ids)) and c.heard
+where i.task in $tasks and i.kernel_id in $kernels and c.heard
 order by c.rowid
 
 -- [ancestors]
@@ -73,14 +73,14 @@ qualify row_number() over (partition by parent_id order by stands_at desc nulls 
 order by generation, parent_id, stands_at desc nulls last, number
 
 -- [timings]
--- The verdict on a kernel that counts, workload by workload.
-select t.workload, t.latency_us, t.anchor_latency_us, exp(t.log_ratio) as ratio,
+-- The verdicts on kernels that count, workload by workload.
+select v.task, v.kernel_id, t.workload, t.latency_us, t.anchor_latency_us, exp(t.log_ratio) as ratio,
     exp(t.log_ratio - 1.96 * t.log_ratio_se) as low, exp(t.log_ratio + 1.96 * t.log_ratio_se) as high, t.pairs,
     l.library_latency_us, exp(l.log_ratio) as over_library, exp(l.log_ratio - 1.96 * l.log_ratio_se) as library_low,
     exp(l.log_ratio + 1.96 * l.log_ratio_se) as library_high
 from verdicts as v join timings as t using (evaluation_id)
 left join library_timings as l using (evaluation_id, workload)
-where v.task = $task and v.kernel_id = $kernel order by t.rowid
+where v.task in $tasks and v.kernel_id in $kernels order by t.rowid
 
 -- [source]
 select source from kernels where kernel_id = $kernel
