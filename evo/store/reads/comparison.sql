@@ -216,7 +216,8 @@ measured as (
     group by all
 ),
 library as (
-    select evaluation_id, exp(avg(ln(library_latency_us))) as library_us, exp(avg(log_ratio)) as over_library
+    select evaluation_id, exp(avg(ln(library_latency_us))) as library_us, exp(avg(log_ratio)) as over_library,
+        any_value(untried) as untried
     from library_timings
     where run = 'store'
     group by all
@@ -229,7 +230,7 @@ select o.task, o.cells, left(o.kernel_id, 12) as kernel, coalesce(j.verdict, 'no
     if(j.verdict = 'correct', exp(j.log_ratio), null) as over_fastest,
     if(j.verdict = 'correct', exp(j.log_ratio - 1.96 * j.log_ratio_se), null) as over_fastest_low,
     if(j.verdict = 'correct', exp(j.log_ratio + 1.96 * j.log_ratio_se), null) as over_fastest_high,
-    m.latency_us, m.naive_us, l.library_us, l.over_library, left(j.message, 300) as message, o.kernel_id
+    m.latency_us, m.naive_us, l.library_us, l.over_library, l.untried, left(j.message, 300) as message, o.kernel_id
 from own o
 left join judged j using (task, kernel_id)
 left join measured m on m.evaluation_id = j.evaluation_id and j.verdict = 'correct'
