@@ -168,8 +168,8 @@ class Seedless(TorchFunctionMode):
         if func is torch.linspace and isinstance(found, FakeTensor) and not found._has_symbolic_sizes_strides:
             with unset_fake_temporarily():  # rates of layers are read from it
                 found.constant = func(*args, **kwargs)
-        # A tracer reads attributes of tensors, many for each that it meets: only what makes tensors counts.
-        self.left -= isinstance(found, torch.Tensor)
+        # A tracer reads attributes of tensors, many for each that it meets: only what makes or fills tensors counts.
+        self.left -= isinstance(found, torch.Tensor) or func is torch.Tensor.__setitem__
         if self.left < 0:
             raise Unrolled(
                 f"it calls more than {self.most_calls:,} functions of torch, as loops of Python over elements do: a "

@@ -221,6 +221,7 @@ class Symbolic:
 
 def attempts(problem: Problem) -> Symbolic:
     """The problem with as many symbols as it bears. Raises Failed with the reason of the last attempt."""
+    _count_calls(problem)
     found, reason = _attempted(problem, list(problem.attempts()))
     if (found is None or not found.used()) and problem.sizes:
         try:
@@ -232,6 +233,20 @@ def attempts(problem: Problem) -> Symbolic:
     if found is None:
         raise Failed(f"its source cannot be traced: {reason}")
     return found
+
+
+def _count_calls(problem: Problem) -> None:
+    """Raise Unrolled where the problem calls too many functions: to count them takes a fraction of recording them."""
+    try:
+        with foreign(TRACE_S), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+            with Seedless():
+                leaves = Leaves(*problem.made(lambda name: problem.sizes[name]))
+            with Seedless(MOST_CALLS):
+                leaves(*leaves.tensors)
+    except Hopeless:
+        raise
+    except Failed:  # the attempts tell why
+        pass
 
 
 def _attempted(problem: Problem, attempts: list[set[str]]) -> tuple[Symbolic | None, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,7 @@ USERS: dict[str, tuple[tuple[str, ...], str]] = {
      """),
 }  # fmt: skip
 """By name: the dims that are found, and the source."""
-FAST = ("quantised", "cache")
+Importer = Callable[[str], tuple[Operator, list[str]]]
 
 
 def written(folder: Path, name: str) -> str:
@@ -125,10 +126,18 @@ def written(folder: Path, name: str) -> str:
     return str(place)
 
 
-def imported(folder: Path, name: str) -> tuple[Operator, list[str]]:
-    source = written(folder, name)
-    made, lines = import_problem(f"{source}:{name}", inputs=f"{source}:make", out=folder / name)
-    return load(str(made)), lines
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> Importer:
+    """Imports a function once for all tests."""
+
+    @cache
+    def made(name: str) -> tuple[Operator, list[str]]:
+        folder = tmp_path_factory.mktemp(name)
+        source = written(folder, name)
+        operator, lines = import_problem(f"{source}:{name}", inputs=f"{source}:make", out=folder / name)
+        return load(str(operator)), lines
+
+    return made
 
 
 def verdict(operator: Operator, folder: Path, *changes: tuple[str, str]) -> list[Rejection | None]:
@@ -148,17 +157,19 @@ def verdict(operator: Operator, folder: Path, *changes: tuple[str, str]) -> list
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", USERS)
-def test_a_users_function_has_dims_and_a_first_kernel_that_is_right(name: str, tmp_path: Path) -> None:
-    operator, lines = imported(tmp_path, name)
+def test_a_users_function_has_dims_and_a_first_kernel_that_is_right(
+    name: str, imported: Importer, tmp_path: Path
+) -> None:
+    operator, lines = imported(name)
     assert operator.dims == USERS[name][0]
     assert not [line for line in lines if line.startswith("naive.")]
     assert verdict(operator, tmp_path) == [None]
 
 
 @pytest.mark.slow
-def test_a_wrong_kernel_of_a_users_function_is_refused(tmp_path: Path) -> None:
+def test_a_wrong_kernel_of_a_users_function_is_refused(imported: Importer, tmp_path: Path) -> None:
     """Integers may be one off where rounding turns them over, and nowhere else."""
-    operator, _ = imported(tmp_path, "quantised")
+    operator, _ = imported("quantised")
     changes = [("(rint(a0))", "(trunc(a0))"), ("ACC(127)", "ACC(128)")]
     if "ACC(127)" not in operator.naive("cpu"):
         changes[1] = ("(ACC)(127)", "(ACC)(128)")
@@ -167,8 +178,8 @@ def test_a_wrong_kernel_of_a_users_function_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_arguments_that_are_changed_in_place_are_results(tmp_path: Path) -> None:
-    operator, _ = imported(tmp_path, "steps")
+def test_arguments_that_are_changed_in_place_are_results(imported: Importer) -> None:
+    operator, _ = imported("steps")
     assert [tensor.name for tensor in operator.outputs] == ["y0", "y1"]
 
 
