@@ -47,6 +47,13 @@ MAGNITUDE = """
 def magnitude({arguments}, dtype):
     return {analysis}(reference, dtype)({arguments})
 """
+FAINT = """
+FAINT = {levels}
+
+
+def faint({arguments}, rng):
+    return fainter({{{values}}}, FAINT, rng)
+"""
 INPUTS = """
 
 def inputs(rng, device, {arguments}):
@@ -235,6 +242,15 @@ def _reference(found: Mapping[str, Any], graph: Graph, name: str) -> str:
         imports = IMPORTS.format(analysis=found["bound"])
         text = text.replace("from operators.importing.graphs.graph import evaluate, read_graph\n", imports)
         text += MAGNITUDE.format(analysis=found["bound"], arguments=", ".join([*tensors, *dims]))
+    if levels := [(tuple(n for n in tensors if n in names), int(p), bool(z)) for names, p, z in found["faint"]]:
+        faint = [each for each in tensors if any(each in names for names, _, _ in levels)]
+        values = ", ".join(f'"{each}": {each}' for each in faint)
+        text = text.replace(
+            "from operators.importing.graphs",
+            "from operators.importing.faint import fainter\nfrom operators.importing.graphs",
+            1,
+        )
+        text += FAINT.format(levels=levels, arguments=", ".join(faint), values=values)
     drawn = [tensor for tensor in found["inputs"] if "integers" in tensor and tensor["name"] in tensors]
     if drawn:
         entries = []

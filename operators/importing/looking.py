@@ -22,7 +22,8 @@ from torch.utils import _pytree as pytree
 
 from operators.definition.forms import tensors_bytes
 from operators.expression import MAX_CHARACTERS
-from operators.importing.draws import observed, shrunk, varied
+from operators.importing.draws import near_zero, observed, shrunk, varied
+from operators.importing.faint import Level, levels
 from operators.importing.foreign import Failed, Unrolled, foreign
 from operators.importing.graphs.graph import RECURRENCES, Graph, checked, evaluate
 from operators.importing.problems import Problem, problem_of
@@ -39,6 +40,8 @@ MOST_ELEMENTS = 3_000_000
 """Elements of all values of a computation that is tried for real."""
 MOST_HEAVY = 400e6
 """The same of one that cannot be tried with fewer."""
+FAINT_S = 10
+"""Seconds in which the inputs are looked for that small constants decide the results of."""
 MOST_WORK = 100_000_000
 """Operations at a hidden shape: plain loops take tenths of a second for them."""
 STEP_WORK = 50_000
@@ -392,6 +395,22 @@ class Trials:
         one_by_one = floating if len(floating) <= MOST_TRIED else []
         return {name for name in one_by_one if not finite([name])} or set(floating)
 
+    def faint(self, shapes: Sequence[Mapping[str, int]], described: Sequence[Mapping[str, Any]]) -> list[Level]:
+        """The levels of inputs at which small constants of the graph decide results."""
+        dims = sorted(shapes, key=self.elements)[len(shapes) // 2]
+        floating = [each for each in described if each["role"] == "in" and each["dtype"] in FLOATING]
+        names = [each["name"] for each in floating if near_zero(each)]
+        try:
+            with foreign(FAINT_S), torch.no_grad():
+                leaves, tensors, _ = real(self.problem, self.sizes(dims), 0, self.scale)
+                values = {
+                    name: varied(v.double()) if v.is_floating_point() else v
+                    for name, v in self.made.values(leaves, tensors).items()
+                }
+                return levels(self.graph, values, self.made.environment(dims), names)
+        except Failed:  # a family less
+            return []
+
     def work(self, dims: Mapping[str, int]) -> float:
         """Operations of a plain algorithm, and what steps of time count as."""
         values, known = self.values(dims), dict[Any, Any]()
@@ -439,6 +458,7 @@ def look(problem: Problem) -> dict[str, Any]:
     scale, trials, hidden, cpu = in_range(problem, made, symbolic, graph)
     described = inputs_of(made, symbolic, trials, scale, cpu, hidden)
     return {
+        "faint": trials.faint([shape["dims"] for shape in hidden], described),
         "graph": made.graph,
         "derived": made.derived,
         "dims": trials.base,

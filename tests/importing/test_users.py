@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -21,10 +22,13 @@ from operators.catalog import load
 from operators.definition.spec import Operator, Task
 from operators.errors import UserError
 from operators.importing.decompositions import RULES
+from operators.importing.faint import fainter, levels
 from operators.importing.pairs import Complex, RealParts, pair_of
 from operators.importing.problems import compiled
 from operators.importing.running import running
 from operators.kernel import Kernel
+from tests.importing.exporting import graph_of
+from tests.importing.samples import M
 
 USERS: dict[str, tuple[tuple[str, ...], str]] = {
     "cache": (("B", "H", "L", "D"), """
@@ -115,6 +119,15 @@ USERS: dict[str, tuple[tuple[str, ...], str]] = {
         def make():
             return torch.randn(30, 300), torch.randint(0, 300, (30,))
      """),
+    "guarded": (("d0", "d1", "d3"), """
+        def guarded(x, w):
+            y = x @ w
+            centred = y - y.mean(-1, keepdim=True)
+            normed = y / (y.norm(dim=-1, keepdim=True) + 1e-10)
+            return normed, torch.log(y.abs() + 1e-9), centred / torch.sqrt(y.var(-1, keepdim=True) + 1e-5)
+        def make():
+            return torch.randn(30, 40), torch.randn(40, 20)
+     """),
 }  # fmt: skip
 """By name: the dims that are found, and the source."""
 Importer = Callable[[str], tuple[Operator, list[str]]]
@@ -175,6 +188,33 @@ def test_a_wrong_kernel_of_a_users_function_is_refused(imported: Importer, tmp_p
         changes[1] = ("(ACC)(127)", "(ACC)(128)")
     right, *wrong = verdict(operator, tmp_path, *changes)
     assert right is None and all(wrong)
+
+
+@pytest.mark.slow
+def test_a_kernel_that_drops_an_epsilon_is_refused(imported: Importer, tmp_path: Path) -> None:
+    """Each of them decides results of inputs that are small together alone."""
+    operator, _ = imported("guarded")
+    dropped = [
+        (f"ACC({number})", f"ACC({other})") for number in ("1e-10", "1e-09", "1e-05") for other in ("0", "1e-11")
+    ]
+    right, *wrong = verdict(operator, tmp_path, *dropped)
+    assert right is None and all(wrong)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_inputs_are_so_small_that_a_constant_decides_where_any_are() -> None:
+    x = torch.randn(8, 12)
+    graph = graph_of(M(lambda x: x / (x.norm(dim=-1, keepdim=True) + 1e-10)), [x])
+    (name,) = [each.name for each in graph.inputs]
+    ((names, exponent, zeros),) = levels(graph, {name: x.double()}, {}, [name])
+    assert names == (name,) and 28 <= exponent <= 40 and zeros
+    rng = np.random.default_rng(0)
+    norms = fainter({name: x}, [(names, exponent, False)], rng)[name].norm(dim=-1)
+    assert float(norms.min()) > 1e-13 and float(norms.max()) < 1e-7
+    above_one = graph_of(M(lambda x: x.exp() / (x.exp().sum(-1, keepdim=True) + 1e-10)), [x.abs()])
+    assert levels(above_one, {above_one.inputs[0].name: x.abs().double()}, {}, [name]) == []
+    slope = graph_of(M(lambda x: torch.nn.functional.leaky_relu(x, 0.01)), [x])
+    assert levels(slope, {slope.inputs[0].name: x.double()}, {}, [slope.inputs[0].name]) == []
 
 
 @pytest.mark.slow
