@@ -368,6 +368,11 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return None
         if name in ("sin", "cos"):  # they may be equal at both ends
             return self.sized(args[0]).clamp(max=2 / self.granted)
+        if name in ("eq", "ne"):  # they may be equal between both ends alone
+            widths = [0.0 if (own := self.of(x)) is None else self.granted * own for x in args]
+            width = sum(widths, torch.zeros(y.shape, dtype=torch.float64, device=y.device))
+            apart = args[0].double() - (args[1].double() if isinstance(args[1], Tensor) else float(args[1]))
+            return torch.where((width > 0) & (apart.abs() <= width), 1 / self.granted, 0.0)
         error = torch.zeros(y.shape, dtype=torch.float64, device=y.device)
         for chosen in itertools.product(*ends):
             given = dict(zip(named, chosen[len(args) :], strict=True))

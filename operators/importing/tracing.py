@@ -189,9 +189,9 @@ class Symbolic:
                             run = RealParts(self.module).run
                             self.module = make_fx(run, table, "real", _allow_non_fake_inputs=True)(held, *tensors)
                     except BY_VALUES as error:
+                        by = "an `if`, a size" if isinstance(error, GuardOnDataDependentSymNode) else str(error)
                         raise Hopeless(
-                            f"{place_of(error)}it decides by values of its tensors (an `if`, nonzero, a mask as an "
-                            "index), which no graph can say"
+                            f"{place_of(error)}it decides by values of its tensors ({by[:60]}), which no graph can say"
                         ) from None
 
     def expr(self, number: Any) -> Any:

@@ -128,6 +128,43 @@ USERS: dict[str, tuple[tuple[str, ...], str]] = {
         def make():
             return torch.randn(30, 40), torch.randn(40, 20)
      """),
+    "routed": (("T_", "D", "H"), """
+        def routed(x, gate, up, down):
+            weights, chosen = torch.topk((x @ gate.T).softmax(-1), 2, dim=-1)
+            out, again = torch.zeros_like(x), torch.zeros_like(x)
+            for e in range(up.shape[0]):
+                mask = chosen == e
+                token, slot = torch.where(mask)
+                if token.numel() == 0:
+                    continue
+                h = F.silu(x[token] @ up[e].T) @ down[e].T
+                out.index_add_(0, token, h * weights[token, slot, None])
+                any_slot = mask.any(-1)
+                if any_slot.any():
+                    share = (weights * mask).sum(-1)[any_slot]
+                    again[any_slot] += share[:, None] * (x[any_slot] @ up[e].T).relu() @ down[e].T
+            return out, again, x[weights[:, 0] > 0.3].sum(0)
+        def make():
+            T, D, E, H = 40, 24, 4, 16
+            return torch.randn(T, D), torch.randn(E, D), torch.randn(E, H, D) / 5, torch.randn(E, D, H) / 5
+     """),
+    "grouped": (("T_", "D", "H"), """
+        def grouped(x, gate, up, down):
+            chosen = (x @ gate.T).argmax(-1)
+            order = chosen.argsort(stable=True)
+            sorted_x, start, parts = x[order], 0, []
+            for e, count in enumerate(torch.bincount(chosen, minlength=up.shape[0]).tolist()):
+                if count == 0:
+                    continue
+                parts.append((sorted_x[start : start + count] @ up[e].T).relu() @ down[e].T)
+                start += count
+            out = torch.empty_like(sorted_x)
+            out[order] = torch.cat(parts)
+            return out
+        def make():
+            T, D, E, H = 40, 24, 4, 16
+            return torch.randn(T, D), torch.randn(E, D), torch.randn(E, H, D) / 5, torch.randn(E, D, H) / 5
+     """),
 }  # fmt: skip
 """By name: the dims that are found, and the source."""
 Importer = Callable[[str], tuple[Operator, list[str]]]
@@ -231,6 +268,9 @@ def test_a_message_names_the_line_of_the_source(tmp_path: Path) -> None:
         "def make():\n    return torch.randn(8)\n"
     )
     with pytest.raises(UserError, match=r"line 4, `if x.max\(\) > 0:`: it decides by values"):
+        import_problem(f"{source}:chosen", inputs=f"{source}:make", out=tmp_path / "chosen")
+    source.write_text(source.read_text().replace("if x.max() > 0:", "if len(x.unique()) > 3:"))
+    with pytest.raises(UserError, match=r"line 4, `if len.*: it decides by values of its tensors \(unique\)"):
         import_problem(f"{source}:chosen", inputs=f"{source}:make", out=tmp_path / "chosen")
 
 
@@ -370,3 +410,9 @@ def test_a_whole_number_of_a_rounded_one_is_a_step_off_where_errors_reach_the_ne
     x = torch.arange(1.0, 9.0, dtype=torch.float64) / 3
     found = running(lambda x: ((x * 3).floor().to(torch.int64) + 1).double())(x)
     assert bool((found > 1e6).all())
+
+
+def test_a_place_that_may_be_another_may_be_equal_to_one() -> None:
+    x = torch.tensor([[1.0, 2.0, 2.0, 0.0], [4.0, 2.0, 1.0, 0.0]], dtype=torch.float64)
+    found = running(lambda x: ((x / 3).argmax(-1, keepdim=True) == torch.arange(4)).double())(x)
+    assert (found > 1e6).tolist() == [[True] * 4, [False] * 4]
