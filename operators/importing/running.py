@@ -313,10 +313,28 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _moved(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor | None:
         every = [each for arg in args for each in (arg if isinstance(arg, tuple | list) else [arg])]
+        own = self._added_up(func, args, kwargs)
         if all(self.of(each) is None for each in every):
-            return None
+            return own
         names = [argument.name for argument in func._schema.arguments]
-        return self._misplaced(func, names, args, self._errors_moved(func, names, args, kwargs))
+        error = self._misplaced(func, names, args, self._errors_moved(func, names, args, kwargs))
+        return error if own is None else error + own
+
+    def _added_up(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor | None:
+        """The errors of sums of what is moved to one place; None: nothing is added up."""
+        name, x = func._schema.name.split("::")[1], args[0]
+        adds = name == "scatter_add" or "sum" in args or (name.endswith("index_put") and True in args[3:])
+        if not adds or not x.is_floating_point():
+            return None
+        *before, source = args[:3] if name.endswith("index_put") else args[:4]
+        rest = args[len(before) + 1 :]
+        count = func(torch.zeros_like(x), *before[1:], torch.ones_like(source), *rest, **kwargs).double() + 1
+        if name.endswith("index_put"):
+            self.sums(max(each.numel() for each in args[1] if each is not None))
+        else:
+            self.sums(source.shape[args[1]] if source.dim() else 1)
+        size: Tensor = func(x.double().abs(), *before[1:], source.double().abs(), *rest, **kwargs)
+        return torch.where(count <= FEW_TERMS, count, count.sqrt()) * size
 
     def _misplaced(self, func: Any, names: Sequence[str], args: Sequence[Any], error: Tensor) -> Tensor:
         """The errors of what is moved by an index: any number where errors may make that index another."""

@@ -416,3 +416,14 @@ def test_a_place_that_may_be_another_may_be_equal_to_one() -> None:
     x = torch.tensor([[1.0, 2.0, 2.0, 0.0], [4.0, 2.0, 1.0, 0.0]], dtype=torch.float64)
     found = running(lambda x: ((x / 3).argmax(-1, keepdim=True) == torch.arange(4)).double())(x)
     assert (found > 1e6).tolist() == [[True] * 4, [False] * 4]
+
+
+def test_sums_of_what_is_moved_to_one_place_are_off_by_their_terms() -> None:
+    x, place = torch.ones(40, dtype=torch.float64) / 3, torch.tensor([0] * 36 + [1] * 3 + [2])
+    for add in (
+        lambda x: torch.zeros(3, dtype=x.dtype).index_add(0, place, x),
+        lambda x: torch.zeros(3, dtype=x.dtype).scatter_add(0, place, x),
+        lambda x: torch.zeros(3, dtype=x.dtype).index_put((place,), x, accumulate=True),
+    ):
+        found = running(add)(x) * 40**0.5
+        assert (found > torch.tensor([30.0, 2.0, 0.5])).all() and (found < torch.tensor([90.0, 6.0, 2.0])).all()
