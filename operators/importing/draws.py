@@ -140,5 +140,10 @@ def observed(values: torch.Tensor) -> tuple[str, float, float, str]:
     return ("uniform", _round(low), _round(high), pattern)
 
 
+def number(value: Any) -> str:
+    """A number as operator.toml has it."""
+    return f"{plain(value):.6g}"
+
+
 def _round(value: float) -> float:
     return float(f"{value:.2g}")

@@ -16,16 +16,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import sympy
 import torch
 from torch.utils import _pytree as pytree
 
 from operators.definition.forms import tensors_bytes
+from operators.dtypes import DTYPES
+from operators.errors import OperatorError
 from operators.expression import MAX_CHARACTERS
 from operators.importing.draws import near_zero, observed, shrunk, varied
 from operators.importing.faint import Level, levels
 from operators.importing.foreign import Failed, Unrolled, foreign
 from operators.importing.graphs.graph import RECURRENCES, Graph, checked, evaluate
+from operators.importing.inputs import NOMINAL, Making, made_inputs, making_of
+from operators.importing.makers import made_by_source
 from operators.importing.problems import Problem, problem_of
 from operators.importing.running import running
 from operators.importing.substitutes import prepare_torch
@@ -384,7 +389,8 @@ class Trials:
         return found
 
     def _fragile(self, values: Mapping[str, torch.Tensor], env: Mapping[str, int], change: Change) -> set[str]:
-        floating = [name for name, value in values.items() if value.is_floating_point()]
+        sourced = self.made.sourced
+        floating = [name for name, value in values.items() if value.is_floating_point() and name not in sourced]
 
         def finite(names: Sequence[str]) -> bool:
             drawn = {name: change(v) if name in names else v for name, v in values.items()}
@@ -394,6 +400,21 @@ class Trials:
             return set()
         one_by_one = floating if len(floating) <= MOST_TRIED else []
         return {name for name in one_by_one if not finite([name])} or set(floating)
+
+    def bears(self, making: Making, dims: Mapping[str, int]) -> bool:
+        """Whether results are finite where some inputs are made anew as the source makes them."""
+        env, rng, cpu = self.made.environment(dims), np.random.default_rng(0), torch.device("cpu")
+        with foreign(REAL_S), torch.no_grad():
+            leaves, tensors, _ = real(self.problem, self.sizes(dims), 0, self.scale)
+            values = self.made.values(leaves, tensors)
+            for family in (NOMINAL, "other"):
+                again = made_inputs(making, env, rng, cpu, family, DTYPES["fp32"])
+                if any(again[name].shape != values[name].shape for name in again):
+                    return False
+                results = evaluate(self.graph, values | again, env)
+                if family == NOMINAL and not all(bool(y.isfinite().all()) for y in results.values()):
+                    return False
+        return True
 
     def faint(self, shapes: Sequence[Mapping[str, int]], described: Sequence[Mapping[str, Any]]) -> list[Level]:
         """The levels of inputs at which small constants of the graph decide results."""
@@ -456,8 +477,10 @@ def look(problem: Problem) -> dict[str, Any]:
         raise Failed(str(error)) from None
     graph = checked(made.graph)
     scale, trials, hidden, cpu = in_range(problem, made, symbolic, graph)
+    making = sourced(problem, made, symbolic, trials, [cpu, *(shape["dims"] for shape in hidden)])
     described = inputs_of(made, symbolic, trials, scale, cpu, hidden)
     return {
+        "making": making,
         "faint": trials.faint([shape["dims"] for shape in hidden], described),
         "graph": made.graph,
         "derived": made.derived,
@@ -477,6 +500,23 @@ def look(problem: Problem) -> dict[str, Any]:
         "notes": [*made.notes, *problem.notes],
         "differences": trials.differences[:3],
     }
+
+
+def sourced(
+    problem: Problem, made: Recorded, symbolic: Symbolic, trials: Trials, shapes: Sequence[Mapping[str, int]]
+) -> dict[str, Any]:
+    """The making of inputs whose elements depend on each other, where the graph has finite results with these."""
+    raw = made_by_source(problem, symbolic, made)
+    try:
+        making = making_of(raw, "inputs") if raw else None
+        if making and all(trials.bears(making, dims) for dims in shapes):
+            listed = ", ".join(f"`{name}`" for name in making.types)
+            made.notes.append(f"made as the source makes them, of random numbers: {listed}")
+            return raw
+    except (Failed, OperatorError):  # drawn from what they look like
+        pass
+    made.sourced.clear()
+    return {}
 
 
 def inputs_of(
@@ -500,12 +540,13 @@ def inputs_of(
     if all(trials.constant):
         law = f"normal(0, {trials.telling(cpu):g})"
         for each in described:
-            if each["role"] == "in" and each["dtype"] in FLOATING:
+            if each["role"] == "in" and each["dtype"] in FLOATING and each["name"] not in made.sourced:
                 each["distribution"] = law
         made.notes.append(f"the source's own inputs all give one result: numbers are drawn from {law} here")
     smallest = sorted((shape["dims"] for shape in hidden), key=trials.elements)
     shapes = [cpu, *smallest[: 1 if trials.is_heavy else MOST_DEGENERATE]]
-    drawn_otherwise(made, trials, [each for each in described if each["role"] == "in"], shapes)
+    drawn = [each for each in described if each["role"] == "in" and each["name"] not in made.sourced]
+    drawn_otherwise(made, trials, drawn, shapes)
     return described
 
 

@@ -27,12 +27,12 @@ from operators.definition.spec import CPP_KEYWORDS, RESERVED
 from operators.dtypes import DTYPES
 from operators.expression import parse
 from operators.importing.decompositions import decompositions
-from operators.importing.draws import Draws
+from operators.importing.draws import Draws, number
 from operators.importing.foreign import Failed, Hopeless, TooLong, foreign, place_of
 from operators.importing.pairs import RealParts, holds_complex, split
 from operators.importing.problems import Problem
 from operators.importing.substitutes import MOST_CONSTANT, NAMESPACE, Seedless, plain_parameters
-from operators.importing.symbols import Unwritable, argument, integer_text, plain, value_of
+from operators.importing.symbols import Unwritable, argument, integer_text, value_of
 
 NAMES = {
     torch.float64: "fp64", torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16", torch.int64: "int64",
@@ -171,7 +171,7 @@ class Symbolic:
                 self.symbols[name] = self.env.create_symintnode(symbol, hint=value, source=_Named(name))
             return self.symbols[name]
 
-        fake = FakeTensorMode(shape_env=self.env, allow_non_fake_inputs=True)
+        self.fake = fake = FakeTensorMode(shape_env=self.env, allow_non_fake_inputs=True)
         # The choice of a faster convolution would be a condition on sizes.
         with fake, torch.backends.mkldnn.flags(enabled=False), torch.backends.nnpack.flags(enabled=False):
             with self.draws, Seedless():
@@ -309,6 +309,8 @@ class Recorded:
         self.changed: list[str] = []
         """Arguments that are results too, after all that is returned, as the source changes them in place."""
         self._clean(problem.changes)
+        self.sourced: set[str] = set()
+        """Inputs that are made as the source makes them."""
         self.taken: set[str] = set()
         self.symbols: dict[Any, str] = {}
         self.dims: dict[str, str] = {}
@@ -351,7 +353,7 @@ class Recorded:
         origins = dict(zip(placeholders[1:], zip(leaves.names, leaves.origins, strict=True), strict=True))
         written: dict[str, fx.Node] = {}
         for node in nodes:
-            if node.op == "call_function" and _operator(node) == "copy_":
+            if node.op == "call_function" and operator_of(node) == "copy_":
                 name, origin = origins.get(node.args[0], ("", ""))
                 written |= {name: node.args[1]} if origin == "input" else {}
                 node.replace_all_uses_with(node.args[1])
@@ -373,8 +375,8 @@ class Recorded:
             unused = node.op == "placeholder" and not node.users
             for value in [] if unused else pytree.tree_leaves(node.meta.get("val")):
                 numbers = value.shape if isinstance(value, torch.Tensor) else [value]
-                for number in numbers:
-                    expr = self.symbolic.expr(number)
+                for each in numbers:
+                    expr = self.symbolic.expr(each)
                     found |= getattr(expr, "free_symbols", set())
         return found
 
@@ -478,7 +480,7 @@ class Recorded:
             if getattr(node.target, "__name__", "") == "getitem" and node.args[0] in self.refs:
                 self.refs[node] = {**self.refs[node.args[0]], "index": node.args[1]}  # type: ignore[index]
             return
-        name = _operator(node)
+        name = operator_of(node)
         value = node.meta.get("val")
         if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool | int | float | bool):
             if name in ("_local_scalar_dense", "item"):
@@ -647,7 +649,8 @@ class Recorded:
             name = mine[each["name"]]
             drawn = symbolic.draws.of(tensors[name])
             entry = {**each, "role": "in", "origin": origins[name], "path": paths[name]}
-            listed.append(entry | self._drawn(entry, drawn, seen.get(each["name"])))
+            law = {} if each["name"] in self.sourced else self._drawn(entry, drawn, seen.get(each["name"]))
+            listed.append(entry | law)
         return listed + [{**each, "role": "out"} for each in self.described_outputs]
 
     def _drawn(self, entry: Mapping[str, Any], drawn: Any, seen: Any) -> dict[str, Any]:
@@ -670,14 +673,14 @@ class Recorded:
             return {"distribution": f"integers({low}, {high})"} if whole else {"integers": [low, high]}
         if drawn:
             kind, a, b = drawn
-            return {"distribution": f"{kind}({_number(a)}, {_number(b)})"}
+            return {"distribution": f"{kind}({number(a)}, {number(b)})"}
         if seen is None:
             return {"distribution": "normal(0, 1)" if entry["dtype"] in ("T", "ACC") else "integers(0, 1)"}
         kind, a, b, pattern = seen
         if entry["dtype"] not in ("T", "ACC", "fp32", "fp64", "fp16", "bf16"):
             kind = "integers"
         self.notes.append(f"`{name}` is drawn from what its values looked like")
-        return {"distribution": f"{kind}({_number(a)}, {_number(b)})"} | ({"pattern": pattern} if pattern else {})
+        return {"distribution": f"{kind}({number(a)}, {number(b)})"} | ({"pattern": pattern} if pattern else {})
 
 
 def product(factors: Sequence[Any]) -> Any:
@@ -698,10 +701,6 @@ def _structure(value: Any) -> Any:
     return value
 
 
-def _number(value: float) -> str:
-    return f"{plain(value):.6g}"
-
-
 def _alike(one: Any, other: Any) -> bool:
     """Whether two nodes make tensors of one shape and type."""
     a, b = one.meta["val"], other.meta["val"]
@@ -718,7 +717,7 @@ def _same_elements(one: Any, other: fx.Node) -> bool:
     return all(size == 1 or here == there for size, here, there in axes)
 
 
-def _operator(node: fx.Node) -> str:
+def operator_of(node: fx.Node) -> str:
     """`add`, of aten.add.Tensor."""
     target = node.target
     return str(target.overloadpacket.__name__) if isinstance(target, torch._ops.OpOverload) else ""
@@ -726,7 +725,7 @@ def _operator(node: fx.Node) -> str:
 
 def _written(node: fx.Node) -> str:
     """`aten.add.Tensor`."""
-    name, text = _operator(node), str(node.target)
+    name, text = operator_of(node), str(node.target)
     if text.startswith(NAMESPACE):
         return f"aten.{name}.input"
     return text.replace("_.", ".") if name in VIEWED else text

@@ -568,8 +568,8 @@ def test_no_name_that_a_look_brings_back_gets_into_code(
     """The process that looks runs a stranger's code, which may write any result it likes."""
     hostile = "n=print('run')"
     graph = {"dims": ["n"], "inputs": [{"name": "x", "shape": ["n"], "dtype": "T"}], "nodes": [], "outputs": []}
-    found: dict[str, Any] = {"graph": graph, "faint": [], "dims": {"n": 4}, "derived": {}, "workloads": [], "cpu": {}}
-    found |= {"small": {}, "hidden": []}
+    found: dict[str, Any] = {"graph": graph, "dims": {"n": 4}, "derived": {}, "workloads": [], "cpu": {}}
+    found |= {"small": {}, "hidden": [], "faint": [], "making": {}}
     if place == "dims":
         graph["dims"] = [hostile]
     elif place == "derived":

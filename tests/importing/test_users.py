@@ -17,8 +17,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from evo.outside.importing import import_problem
 from fitness.evaluation import Rejection
 from fitness.judging.mutation_test import MutationTest
+from fitness.oracle.inputs import draw
 from fitness.targets import place
-from operators.catalog import load
+from operators.catalog import functions, load
 from operators.definition.spec import Operator, Task
 from operators.errors import UserError
 from operators.importing.decompositions import RULES
@@ -165,6 +166,20 @@ USERS: dict[str, tuple[tuple[str, ...], str]] = {
             T, D, E, H = 40, 24, 4, 16
             return torch.randn(T, D), torch.randn(E, D), torch.randn(E, H, D) / 5, torch.randn(E, D, H) / 5
      """),
+    "related": (("T_", "B", "n"), """
+        def related(boxes, low, high, x, offsets, matrix):
+            width, height = (boxes[:, 2:] - boxes[:, :2]).unbind(1)
+            of = torch.searchsorted(offsets, torch.arange(x.shape[0]), right=True) - 1
+            sums = torch.zeros(offsets.shape[0] - 1).index_add_(0, of, x)
+            return (width * height).sqrt(), (high - low).log(), sums, torch.linalg.cholesky(matrix)
+        def make():
+            T, B, n = 30, 5, 12
+            corner, cuts, low = torch.rand(n, 2), torch.randint(0, T + 1, (B - 1,)).sort().values, torch.rand(n)
+            offsets = torch.cat([torch.zeros(1, dtype=torch.int64), cuts, torch.full((1,), T)])
+            a = torch.randn(n, n)
+            boxes = torch.cat([corner, corner + torch.rand(n, 2)], 1)
+            return boxes, low, low + torch.rand(n) + 0.1, torch.randn(T), offsets, a @ a.T + n * torch.eye(n)
+     """),
 }  # fmt: skip
 """By name: the dims that are found, and the source."""
 Importer = Callable[[str], tuple[Operator, list[str]]]
@@ -252,6 +267,18 @@ def test_inputs_are_so_small_that_a_constant_decides_where_any_are() -> None:
     assert levels(above_one, {above_one.inputs[0].name: x.abs().double()}, {}, [name]) == []
     slope = graph_of(M(lambda x: torch.nn.functional.leaky_relu(x, 0.01)), [x])
     assert levels(slope, {slope.inputs[0].name: x.double()}, {}, [slope.inputs[0].name]) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["nominal", "structured"])
+def test_inputs_keep_the_relations_that_their_source_gives_them(family: str, imported: Importer) -> None:
+    operator, _ = imported("related")
+    dims, rng = {"T_": 40, "B": 6, "n": 9}, np.random.default_rng(0)
+    for _ in range(5):
+        found = draw(operator, functions(operator.folder), dims=dims, dtype="fp32", family=family, rng=rng).tensors
+        assert (found["boxes"][:, :2] <= found["boxes"][:, 2:]).all() and (found["low"] < found["high"]).all()
+        assert found["offsets"][0] == 0 and found["offsets"][-1] == 40 and (found["offsets"].diff() >= 0).all()
+        assert (torch.linalg.eigvalsh(found["matrix"].double()) > 0).all()
 
 
 @pytest.mark.slow
