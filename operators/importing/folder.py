@@ -15,8 +15,8 @@ from operators.expression import parse
 from operators.files import read_text
 from operators.identity import digest
 from operators.importing.graphs.graph import Graph, check_name, checked, write_graph
+from operators.importing.graphs.inputs import making_of
 from operators.importing.graphs.kernels import generate
-from operators.importing.inputs import making_of
 from operators.importing.readers import ForeignSource
 
 NOTE = "IMPORTED.md"
@@ -273,7 +273,7 @@ def _add_faint(parts: _Reference, found: Mapping[str, Any], tensors: Sequence[st
     if levels:
         changed = [each for each in tensors if any(each in names for names, _, _ in levels)]
         text = FAINT.format(arguments=", ".join(changed), values=_table(changed))
-        parts.add("operators.importing.faint import fainter", text, f"FAINT = {levels}")
+        parts.add("operators.importing.graphs.faint import fainter", text, f"FAINT = {levels}")
 
 
 def _add_inputs(parts: _Reference, found: Mapping[str, Any], tensors: Sequence[str]) -> None:
@@ -284,7 +284,7 @@ def _add_inputs(parts: _Reference, found: Mapping[str, Any], tensors: Sequence[s
     if found["making"]:
         dims = _table(found["making"]["graph"]["dims"])
         entries, more = [f"**made_inputs(MAKING, {dims}, rng, device, family, dtype)"], ["family", "dtype"]
-        parts.imports.append("operators.importing.inputs import made_inputs, read_making")
+        parts.imports.append("operators.importing.graphs.inputs import made_inputs, read_making")
         parts.tables.append(f'MAKING = read_making(Path(__file__).with_name("{MAKING}"))')
     for tensor in drawn:
         shape = "".join(f"{parse(axis, known).text}, " for axis in tensor["shape"])

@@ -1,4 +1,4 @@
-"""Records how a source makes inputs whose elements depend on each other, for `operators.importing.inputs` to do so."""
+"""Records how a source makes inputs whose elements depend on each other, as `operators.importing.graphs.inputs` does."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _recorded(problem: Problem, symbolic: Symbolic) -> fx.GraphModule:
 
 
 class _Making(Recorded):
-    """What makes the inputs, in the words of a graph over the dims of the computation's own."""
+    """The way to the inputs, in the words of a graph over the dims of the computation's own."""
 
     def __init__(self, made: Recorded, module: fx.GraphModule) -> None:
         self.__dict__.update(made.__dict__)
@@ -124,7 +124,7 @@ class _Making(Recorded):
 
 
 def _law(node: fx.Node) -> tuple[str, Any, Any] | None:
-    """What an operator draws; None: it draws nothing, or from a law without a name here."""
+    """The law that an operator draws from; None: it draws nothing, or from one without a name here."""
     args = list(node.args)
     match operator_of(node):
         case "rand" | "rand_like":

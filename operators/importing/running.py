@@ -535,6 +535,16 @@ def _cumsum(run: RunningErrors, func: Any, y: Tensor, x: Tensor, dim: int, **_: 
     return torch.cumsum(run.sums(count) * x.double().abs() + run.sized(x), dim)
 
 
+def _logcumsumexp(run: RunningErrors, func: Any, y: Tensor, x: Tensor, dim: int) -> Tensor:
+    """The errors of logarithms of sums whose terms are shares of one: no error of an argument grows."""
+    if not x.dim():
+        return run.sized(x)
+    terms, x64 = run.sums(x.shape[dim]), x.double()
+    own, log_sum = torch.cummax(run.sized(x), dim)[0], (y.double() - torch.cummax(x64, dim)[0]).abs()
+    of_exp = 2 * EXP_ULPS + math.log(x.shape[dim] + 1)
+    return own + terms + of_exp + LOG_ULPS * (1 + log_sum) + run.stored * log_sum + y.double().abs() / 2
+
+
 def _grown(run: RunningErrors, x: Tensor, func: Callable[[Tensor], Tensor]) -> Tensor:
     """The errors of a function that grows with the size of each element, as these make them."""
     size = x.double().abs()
@@ -824,6 +834,7 @@ def _running_extreme(run: RunningErrors, func: Any, out: Any, x: Tensor, dim: in
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("mm", "bmm", "mv", "dot"), _mm), **dict.fromkeys(("addmm", "baddbmm", "addmv"), _addmm),
     "convolution": _convolution, "convolution_overrideable": _convolution, "sum": _sum, "mean": _sum, "cumsum": _cumsum,
+    "logcumsumexp": _logcumsumexp,
     "cummax": _running_extreme, "cummin": _running_extreme, "prod": _prod,
     "cumprod": _cumprod, "max": _extreme, "min": _extreme, "argmax": _arg, "argmin": _arg,
     "sort": _sorted, "topk": _sorted, "max_pool2d_with_indices": _max_pool, "max_pool3d_with_indices": _max_pool,

@@ -38,7 +38,7 @@ class Selections:
     def __init__(self) -> None:
         self.held = WeakTensorKeyDictionary()
         self.assumed = WeakTensorKeyDictionary()
-        """What is taken for the number of a tensor that counts selected rows, or tells whether there are any."""
+        """The number that is taken for that of a tensor which counts selected rows, or tells whether there are any."""
 
     def called(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """The result of a function that selects rows, or brings them together; NotImplemented: it is another one."""

@@ -559,7 +559,17 @@ class Recorded:
             dims = [each for each in node.args[1:] if isinstance(each, int) and not isinstance(each, bool)]
             dim: Any = node.kwargs.get("dim", [*dims[name == "topk" :], -1][0])
             return whole * shape(args[0])[dim]  # by the ranks of all elements
-        if name in ("sum", "mean", "var", "prod", "cumsum", "native_layer_norm", "_softmax", "linalg_vector_norm"):
+        if name in (
+            "sum",
+            "mean",
+            "var",
+            "prod",
+            "cumsum",
+            "logcumsumexp",
+            "native_layer_norm",
+            "_softmax",
+            "linalg_vector_norm",
+        ):
             shrunk = sympy.cancel(whole / count) if whole != count else whole
             self.terms.append(shrunk if shrunk.is_polynomial() else whole)
         return whole if whole.free_symbols > count.free_symbols else count

@@ -23,7 +23,7 @@ from operators.catalog import functions, load
 from operators.definition.spec import Operator, Task
 from operators.errors import UserError
 from operators.importing.decompositions import RULES
-from operators.importing.faint import fainter, levels
+from operators.importing.graphs.faint import fainter, levels
 from operators.importing.pairs import Complex, RealParts, pair_of
 from operators.importing.problems import compiled
 from operators.importing.running import running
