@@ -1,4 +1,4 @@
-"""Records how a source makes inputs whose elements depend on each other, as `operators.importing.graphs.inputs` does."""
+"""Records how a source makes inputs whose elements depend on each other, for `graphs/inputs.py` to make them so."""
 
 from __future__ import annotations
 

@@ -46,6 +46,9 @@ LONGEST = 40
 """Characters of a size's expression that is written where it is used; a longer one gets a name."""
 MADE = ("full", "zeros", "ones", "empty", "arange", "eye", "linspace", "scalar_tensor")
 """Operators whose results have the type that torch takes where none is given, which is another one in fp64."""
+SUMS = (
+    "sum", "mean", "var", "prod", "cumsum", "logcumsumexp", "native_layer_norm", "_softmax", "linalg_vector_norm",
+)  # fmt: skip
 DROPPED = ("device", "layout", "pin_memory", "memory_format", "non_blocking")
 TRACE_S = 100
 """Seconds that one attempt with symbols may take; after it no sizes are symbols."""
@@ -311,6 +314,8 @@ class Recorded:
         self._clean(problem.changes)
         self.sourced: set[str] = set()
         """Inputs that are made as the source makes them."""
+        self.infinite: set[str] = set()
+        """Results that hold the infinite numbers of a mask."""
         self.taken: set[str] = set()
         self.symbols: dict[Any, str] = {}
         self.dims: dict[str, str] = {}
@@ -661,7 +666,8 @@ class Recorded:
             entry = {**each, "role": "in", "origin": origins[name], "path": paths[name]}
             law = {} if each["name"] in self.sourced else self._drawn(entry, drawn, seen.get(each["name"]))
             listed.append(entry | law)
-        return listed + [{**each, "role": "out"} for each in self.described_outputs]
+        masked = {name: {"specials": ["inf"]} for name in self.infinite}
+        return listed + [{**each, "role": "out", **masked.get(each["name"], {})} for each in self.described_outputs]
 
     def _drawn(self, entry: Mapping[str, Any], drawn: Any, seen: Any) -> dict[str, Any]:
         name = entry["name"]

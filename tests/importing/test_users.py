@@ -166,6 +166,16 @@ USERS: dict[str, tuple[tuple[str, ...], str]] = {
             T, D, E, H = 40, 24, 4, 16
             return torch.randn(T, D), torch.randn(E, D), torch.randn(E, H, D) / 5, torch.randn(E, D, H) / 5
      """),
+    "cut": (("d0", "d1"), """
+        def cut(logits):
+            values, places = torch.sort(logits, descending=True, dim=-1)
+            drop = values.softmax(-1).cumsum(-1) > 0.9
+            drop[..., 1:] = drop[..., :-1].clone()
+            drop[..., 0] = False
+            return logits.masked_fill(torch.zeros_like(drop).scatter(-1, places, drop), -float("inf"))
+        def make():
+            return torch.randn(8, 60),
+     """),
     "related": (("T_", "B", "n"), """
         def related(boxes, low, high, x, offsets, matrix):
             width, height = (boxes[:, 2:] - boxes[:, :2]).unbind(1)
@@ -239,6 +249,15 @@ def test_a_wrong_kernel_of_a_users_function_is_refused(imported: Importer, tmp_p
     if "ACC(127)" not in operator.naive("cpu"):
         changes[1] = ("(ACC)(127)", "(ACC)(128)")
     right, *wrong = verdict(operator, tmp_path, *changes)
+    assert right is None and all(wrong)
+
+
+@pytest.mark.slow
+def test_a_mask_of_results_is_judged(imported: Importer, tmp_path: Path) -> None:
+    """A result may be infinite or not where a sum is as large as the limit, and nowhere else."""
+    operator, _ = imported("cut")
+    assert operator.outputs[0].specials == ("inf",)
+    right, *wrong = verdict(operator, tmp_path, ("ACC(0.9)", "ACC(0.85)"), ("ACC(0.9)", "ACC(2)"))
     assert right is None and all(wrong)
 
 
