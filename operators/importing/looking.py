@@ -426,6 +426,21 @@ class Trials:
                     return False
         return True
 
+    def keeps_patterns(self, making: Making, shapes: Sequence[Mapping[str, int]]) -> bool:
+        """Whether these are symmetric or triangular matrices, and not positive definite ones, so that every family of
+        inputs may be drawn for them."""
+        patterns = {self.made.tensor_names.get(name): shown[3] for name, shown in self.shown.items()}
+        if not all(patterns.get(name) for name in making.types):
+            return False
+        symmetric = [name for name in making.types if patterns[name] == "symmetric"]
+        with foreign(REAL_S), torch.no_grad():
+            for dims in shapes[:MOST_DEGENERATE]:
+                leaves, tensors, _ = real(self.problem, self.sizes(dims), 0, self.scale)
+                values = self.made.values(leaves, tensors)
+                if any(bool((torch.linalg.eigvalsh(values[name].double()) <= 0).any()) for name in symmetric):
+                    return True
+        return not symmetric
+
     def faint(self, shapes: Sequence[Mapping[str, int]], described: Sequence[Mapping[str, Any]]) -> list[Level]:
         """The levels of inputs at which small constants of the graph decide results."""
         dims = sorted(shapes, key=self.elements)[len(shapes) // 2]
@@ -519,7 +534,7 @@ def sourced(
     raw = made_by_source(problem, symbolic, made)
     try:
         making = making_of(raw, "inputs") if raw else None
-        if making and all(trials.bears(making, dims) for dims in shapes):
+        if making and not trials.keeps_patterns(making, shapes) and all(trials.bears(making, d) for d in shapes):
             listed = ", ".join(f"`{name}`" for name in making.types)
             made.notes.append(f"made as the source makes them, of random numbers: {listed}")
             return raw
