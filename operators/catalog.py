@@ -49,6 +49,10 @@ FUNCTIONS: Mapping[str, str] = {
         "most outputs. Returns the changed tensors by name, in the task's dtype; may name `rng` and `dtype`. With it "
         "there is one more input family, `cancellation`."
     ),
+    "faint": (
+        "Changes drawn inputs so that small constants, such as an epsilon, decide results. Returns the changed tensors "
+        "by name, in the task's dtype; may name `rng` and `dtype`. With it there is one more input family, `faint`."
+    ),
     "relations": (
         "Returns a list of `operators.relations.Relation`: what a change of the inputs does to the outputs, which a "
         "new best must keep (permuted rows, shifts, linearity). Gets drawn tensors; may name `rng` and `dtype`."
@@ -124,14 +128,14 @@ class Functions:
         """S of the error bound by output name, or None where the operator declares none."""
         return self._outputs("magnitude", values) if self.offers("magnitude") else None
 
-    def cancel(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The tensors that make sums cancel, by name."""
-        changed = self.call("cancel", values)
+    def changed(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The tensors that `cancel` or `faint` changes, by name."""
+        changed = self.call(name, values)
         drawn = [t.name for t in self.operator.inputs]
         if not isinstance(changed, Mapping) or not set(changed) <= set(drawn):
             found = ", ".join(map(str, changed)) if isinstance(changed, Mapping) else type(changed).__name__
             raise OperatorError(
-                f"{self.module.__file__}: cancel() must return some of {', '.join(drawn)} by name, not {found}"
+                f"{self.module.__file__}: {name}() must return some of {', '.join(drawn)} by name, not {found}"
             )
         return dict(changed)
 

@@ -19,7 +19,7 @@ from fitness.evaluation import CheckError, Rejection, Status
 from fitness.judging.base import Fitness
 from fitness.judging.checks import Call, agreed_at_both_ends
 from fitness.judging.device import NAN, KernelFault
-from fitness.judging.pipeline import Pipeline
+from fitness.judging.pipeline import Pipeline, hand
 from fitness.oracle.cases import Case, Question, Related
 from fitness.oracle.verify import Oracle, worst
 from fitness.sandbox.memory import Memory
@@ -147,9 +147,9 @@ class MutationTest:
 
     @cached_property
     def cases(self) -> list[Case]:
-        """Every shape with some input families, in random order. Raises OperatorError where reference.py fails."""
-        families = self._place.oracle.families
-        drawn = [(w, str(f)) for w in self.shapes for f in self._rng.permutation(families)[:FAMILIES]]
+        """Every shape with some input families, which are dealt in turn. Raises OperatorError where reference.py
+        fails."""
+        drawn = hand(self.shapes, FAMILIES * len(self.shapes), self._place.oracle.deals, self._rng, first=())
         return [self._case(w, f, at_end=number % 2 == 0) for number, (w, f) in enumerate(drawn)]
 
     @cached_property

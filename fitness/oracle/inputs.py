@@ -33,6 +33,10 @@ A tensor that is `bounded` stays within its distribution's range in all of them,
 CPU = torch.device("cpu")
 CANCELLATION = "cancellation"
 """The family of operators with sums, whose reference.py makes them cancel."""
+FAINT = "faint"
+"""The family of operators whose small constants, such as an epsilon, decide results of small inputs alone."""
+CHANGED: Mapping[str, str] = {CANCELLATION: "cancel", FAINT: "faint"}
+"""Families that a function of reference.py makes, by changing drawn inputs."""
 
 TORCH_DTYPES = {
     "fp64": torch.float64, "fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16,
@@ -85,7 +89,7 @@ class Inputs:
 
 def families(functions: Functions) -> tuple[str, ...]:
     """Those that an operator has."""
-    return (*FAMILIES, CANCELLATION) if functions.offers("cancel") else FAMILIES
+    return (*FAMILIES, *(family for family, function in CHANGED.items() if functions.offers(function)))
 
 
 def overwhelming(operator: Operator, dtype: str) -> tuple[str, ...]:
@@ -151,10 +155,10 @@ def draw(
                 )  # what carries is rounded to its last bit by all the rest
             made[tensor.name] = patterned(drawn, tensor.pattern)
         _check(operator, "inputs", tensor.name, made[tensor.name], element, shape)
-    if family == CANCELLATION:
-        for name, value in functions.cancel(env | extra | made).items():
+    if function := CHANGED.get(family):
+        for name, value in functions.changed(function, env | extra | made).items():
             tensor = next(t for t in operator.inputs if t.name == name)
-            _check(operator, "cancel", name, value, resolve_dtype(tensor.dtype, dtype), tensor.sizes(env))
+            _check(operator, function, name, value, resolve_dtype(tensor.dtype, dtype), tensor.sizes(env))
             made[name] = value
     if operator.tolerance.bound == "bits":
         made |= {name: _with_rare_bits(drawn, rng) for name, drawn in made.items() if drawn.is_floating_point()}
@@ -465,7 +469,7 @@ def _mixture(recipe: _Recipe) -> torch.Tensor:
 _MAKERS: Mapping[str, Callable[[_Recipe], torch.Tensor]] = {
     NOMINAL: _nominal, "scaled": _scaled, "integers": _integers, "structured": _structured, FEW: _few,
     UNNOTICED: _unnoticed,
-    SPECIALS: _specials, "mixture": _mixture, CANCELLATION: _nominal,
+    SPECIALS: _specials, "mixture": _mixture, **dict.fromkeys(CHANGED, _nominal),
 }  # fmt: skip
 
 
@@ -487,6 +491,8 @@ def departures(operator: Operator, dtype: str, family: str) -> Iterator[str]:
         "mixture": 2 ** SCALE_EXPONENT.get(dtype, MIXTURE_EXPONENT),
         "structured": DOMINANCE,
     }
+    if family == FAINT:
+        yield "faint inputs are as small as faint() of reference.py makes them"
     if free and family in factors:
         yield (
             f"{family} inputs are up to {factors[family]:,.0f} times what their distributions draw in {free}: "

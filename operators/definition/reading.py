@@ -84,7 +84,8 @@ class _Tensor(_Table):
     element 8 times larger, ties, order, zeros. Left out where `inputs(...)` of reference.py makes the tensor."""
     specials: list[Special] | None = None
     """Values that the operator's definition handles, which the input family `specials` strews in; `structured` and
-    `mixture` inputs hold zeros where `zero` is among them. `[]`: none. Left out: zero, unless `bounded`."""
+    `mixture` inputs hold zeros where `zero` is among them. `[]`: none. Left out: zero, unless `bounded`. An output's
+    may be `inf`: results of any family are infinite, as those of a mask."""
     bounded: bool | None = None
     """Whether all input families keep to the range of the distribution, because the operator means nothing outside of
     it, or amplifies errors (divisors, diagonals, probabilities). Left out: where that range leaves out zero."""
@@ -409,8 +410,10 @@ def _specials(raw: _Tensor, where: str, *, bounded: bool) -> tuple[Special, ...]
     floating = raw.dtype not in DTYPES or DTYPES[raw.dtype].is_float
     if raw.specials is None:
         return ("zero",) if raw.role != "out" and floating and not bounded else ()
+    if raw.role == "out" and set(raw.specials) <= {"inf"}:
+        return tuple(raw.specials)
     if raw.role == "out":
-        raise ValueError(f"{where}: an output has no specials")
+        raise ValueError(f"{where}: an output has no specials but inf")
     if not floating:
         raise ValueError(f"{where}: {raw.dtype} has no specials; only floating tensors do")
     return tuple(raw.specials)

@@ -98,6 +98,13 @@ def shrunk(entry: Mapping[str, Any], scale: float) -> dict[str, Any]:
     return {"distribution": f"{law[1]}({scale * float(law[2]):.6g}, {scale * float(law[3]):.6g})"} if law else {}
 
 
+def near_zero(entry: Mapping[str, Any]) -> bool:
+    """Whether numbers of any small size may be drawn for a tensor in the place of its own."""
+    law = re.fullmatch(r"(uniform|normal)\((.+), (.+)\)", entry.get("distribution", ""))
+    free = law is not None and "pattern" not in entry
+    return free and (law[1] == "normal" or float(law[2]) <= 0 <= float(law[3]))  # type: ignore[index]
+
+
 def varied(values: torch.Tensor) -> torch.Tensor:
     """The values, drawn as operator.toml draws them where the source has one number everywhere."""
     constant = values.numel() > 1 and values.min() == values.max()
@@ -131,6 +138,11 @@ def observed(values: torch.Tensor) -> tuple[str, float, float, str]:
     if high - low > 3.7 * deviation and flat.numel() > 30:
         return ("normal", 0.0 if abs(mean) < 0.2 * deviation else _round(mean), _round(deviation), pattern)
     return ("uniform", _round(low), _round(high), pattern)
+
+
+def number(value: Any) -> str:
+    """A number as operator.toml has it."""
+    return f"{plain(value):.6g}"
 
 
 def _round(value: float) -> float:

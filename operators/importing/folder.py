@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from operators.expression import parse
 from operators.files import read_text
 from operators.identity import digest
 from operators.importing.graphs.graph import Graph, check_name, checked, write_graph
+from operators.importing.graphs.inputs import making_of
 from operators.importing.graphs.kernels import generate
 from operators.importing.readers import ForeignSource
 
@@ -27,10 +29,10 @@ REFERENCE = '''"""{name}: what graph.json says, evaluated in fp64. `evo import` 
 
 from pathlib import Path
 
-from operators.importing.graphs.graph import evaluate, read_graph
+{imports}
 
 GRAPH = read_graph(Path(__file__).with_name("graph.json"))
-
+{tables}
 
 def reference({arguments}):
     values = {values}
@@ -39,28 +41,46 @@ def reference({arguments}):
 
 library = reference
 '''
-IMPORTS = """from operators.importing.graphs.graph import evaluate, read_graph
-from operators.importing.running import {analysis}
-"""
 MAGNITUDE = """
 
 def magnitude({arguments}, dtype):
     return {analysis}(reference, dtype)({arguments})
 """
+FAINT = """
+
+def faint({arguments}, rng):
+    return fainter({values}, FAINT, rng)
+"""
 INPUTS = """
 
 def inputs(rng, device, {arguments}):
-    from operators.drawing import integers
-
     return {{
 {entries}
     }}
 """
+MAKING = "inputs.json"
+
+
+@dataclass
+class _Reference:
+    """The text of a reference.py as it comes together."""
+
+    imports: list[str] = field(default_factory=lambda: ["operators.importing.graphs.graph import evaluate, read_graph"])
+    tables: list[str] = field(default_factory=list)
+    functions: list[str] = field(default_factory=list)
+
+    def add(self, imported: str, function: str, table: str = "") -> None:
+        """One more function, with what it needs."""
+        self.imports.append(imported)
+        self.functions.append(function)
+        self.tables += [table] if table else []
 
 
 def write(source: ForeignSource, found: Mapping[str, Any], folder: Path, name: str) -> list[str]:
     """Write the operator, and return the lines of its note. Raises UserError where the folder is there already."""
     graph = checked(found["graph"], str(source.origin))
+    if found["making"]:
+        making_of(found["making"], str(source.origin))
     for each in (*found["dims"], *found["derived"], *(size for sizes in _sizes(found) for size in sizes)):
         check_name(each)
     try:
@@ -70,6 +90,8 @@ def write(source: ForeignSource, found: Mapping[str, Any], folder: Path, name: s
     except OSError as error:
         raise UserError(f"{folder}: cannot be made: {error.strerror}") from None
     write_graph(graph, folder / "graph.json")
+    if found["making"]:
+        _put(folder / MAKING, json.dumps(found["making"], indent=1) + "\n")
     dims = dict(found["dims"]) or {"whole": 1}
     _put(folder / "reference.py", _reference(found, graph, name))
     missing, terms = [], found["terms"]
@@ -222,35 +244,56 @@ def _cost(terms: list[str]) -> str:
 def _reference(found: Mapping[str, Any], graph: Graph, name: str) -> str:
     tensors = [tensor.name for tensor in graph.inputs]
     floating = [tensor.name for tensor in graph.inputs if _is_float(tensor.dtype)]
-    dims = list(graph.dims)
+    arguments, parts = ", ".join([*tensors, *graph.dims]), _Reference()
+    if found["bound"] != "measured":
+        text = MAGNITUDE.format(analysis=found["bound"], arguments=arguments)
+        parts.add(f"operators.importing.running import {found['bound']}", text)
+    _add_faint(parts, found, tensors)
+    _add_inputs(parts, found, tensors)
     text = REFERENCE.format(
         name=name,
         note=NOTE,
-        arguments=", ".join([*tensors, *dims]),
-        values="{" + ", ".join(f'"{each}": {each}' for each in tensors) + "}",
-        dims="{" + ", ".join(f'"{each}": {each}' for each in dims) + "}",
+        imports="\n".join(f"from {each}" for each in sorted(parts.imports)),
+        tables="".join(f"{each}\n" for each in parts.tables),
+        arguments=arguments,
+        values=_table(tensors),
+        dims=_table(graph.dims),
         dtype=f"{floating[0]}.dtype" if floating else "",
     )
-    if found["bound"] != "measured":
-        imports = IMPORTS.format(analysis=found["bound"])
-        text = text.replace("from operators.importing.graphs.graph import evaluate, read_graph\n", imports)
-        text += MAGNITUDE.format(analysis=found["bound"], arguments=", ".join([*tensors, *dims]))
+    return text + "".join(parts.functions)
+
+
+def _table(names: Iterable[str]) -> str:
+    """Values by name, in Python."""
+    return "{" + ", ".join(f'"{each}": {each}' for each in names) + "}"
+
+
+def _add_faint(parts: _Reference, found: Mapping[str, Any], tensors: Sequence[str]) -> None:
+    levels = [(tuple(n for n in tensors if n in names), int(power), bool(z)) for names, power, z in found["faint"]]
+    if levels:
+        changed = [each for each in tensors if any(each in names for names, _, _ in levels)]
+        text = FAINT.format(arguments=", ".join(changed), values=_table(changed))
+        parts.add("operators.importing.graphs.faint import fainter", text, f"FAINT = {levels}")
+
+
+def _add_inputs(parts: _Reference, found: Mapping[str, Any], tensors: Sequence[str]) -> None:
+    """The function that makes what no distribution does: integers below a size, and what the source makes of numbers
+    that are drawn."""
     drawn = [tensor for tensor in found["inputs"] if "integers" in tensor and tensor["name"] in tensors]
+    known, entries, more = (*found["dims"], *found["derived"]), [], list[str]()
+    if found["making"]:
+        dims = _table(found["making"]["graph"]["dims"])
+        entries, more = [f"**made_inputs(MAKING, {dims}, rng, device, family, dtype)"], ["family", "dtype"]
+        parts.imports.append("operators.importing.graphs.inputs import made_inputs, read_making")
+        parts.tables.append(f'MAKING = read_making(Path(__file__).with_name("{MAKING}"))')
+    for tensor in drawn:
+        shape = "".join(f"{parse(axis, known).text}, " for axis in tensor["shape"])
+        low, high = (parse(bound, known).text for bound in tensor["integers"])
+        number = f"integers({low}, {high}, ({shape.rstrip()}), rng, device)"
+        entries.append(f'"{tensor["name"]}": {number}.to(TORCH_DTYPES["{tensor["dtype"]}"])')
     if drawn:
-        entries = []
-        for tensor in drawn:
-            known = (*found["dims"], *found["derived"])
-            sizes = [parse(axis, known).text for axis in tensor["shape"]]
-            shape = ", ".join(sizes) + ("," if sizes else "")
-            low, high = (parse(bound, known).text for bound in tensor["integers"])
-            kept = f".to({_torch(tensor['dtype'])})"
-            entries.append(f'        "{tensor["name"]}": integers({low}, {high}, ({shape}), rng, device){kept},')
-        used = [*found["dims"], *found["derived"]]
-        text = text.replace("from pathlib import Path\n\nfrom", "from pathlib import Path\n\nimport torch\n\nfrom")
-        text += INPUTS.format(arguments=", ".join(used), entries="\n".join(entries))
-    return text
-
-
-def _torch(dtype: str) -> str:
-    names = {"int64": "torch.int64", "int32": "torch.int32", "int8": "torch.int8", "uint8": "torch.uint8"}
-    return names.get(dtype, "torch.float32")
+        parts.imports[0] = "operators.importing.graphs.graph import TORCH_DTYPES, evaluate, read_graph"
+        parts.imports.append("operators.drawing import integers")
+    if entries:
+        listed = "\n".join(f"        {each}," for each in entries)
+        parts.functions.append(INPUTS.format(arguments=", ".join([*more, *known]), entries=listed))

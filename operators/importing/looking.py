@@ -16,15 +16,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import sympy
 import torch
 from torch.utils import _pytree as pytree
 
 from operators.definition.forms import tensors_bytes
+from operators.dtypes import DTYPES
+from operators.errors import OperatorError
 from operators.expression import MAX_CHARACTERS
-from operators.importing.draws import observed, shrunk, varied
+from operators.importing.draws import near_zero, observed, shrunk, varied
 from operators.importing.foreign import Failed, Unrolled, foreign
+from operators.importing.graphs.faint import Level, levels
 from operators.importing.graphs.graph import RECURRENCES, Graph, checked, evaluate
+from operators.importing.graphs.inputs import NOMINAL, Making, made_inputs, making_of
+from operators.importing.makers import made_by_source
 from operators.importing.problems import Problem, problem_of
 from operators.importing.running import running
 from operators.importing.substitutes import prepare_torch
@@ -39,6 +45,8 @@ MOST_ELEMENTS = 3_000_000
 """Elements of all values of a computation that is tried for real."""
 MOST_HEAVY = 400e6
 """The same of one that cannot be tried with fewer."""
+FAINT_S = 10
+"""Seconds in which the inputs are looked for that small constants decide the results of."""
 MOST_WORK = 100_000_000
 """Operations at a hidden shape: plain loops take tenths of a second for them."""
 STEP_WORK = 50_000
@@ -177,7 +185,9 @@ class Trials:
             self.differences.append(f"{_at(dims)}: {len(theirs)} results, not {len(ours)}")
             return False
         for (name, mine), their in zip(ours.items(), theirs, strict=True):
-            if not bool(mine.isfinite().all()):
+            if mine.is_floating_point() and bool(mine.isinf().any()) and self._masks():
+                self.made.infinite.add(name)
+            if not self.sound(name, mine):
                 self.differences.append(f"{_at(dims)}: its `{name}` is not finite, so that no error bound holds for it")
                 return False
             if tuple(mine.shape) != tuple(their.shape) or not close(mine, their, short=self.made.is_short):
@@ -218,6 +228,14 @@ class Trials:
                     return f"rounding decides its `{name}`, which differs from the same in fp64"
                 return ""
         return f"the graph computes another `{name}` than the source"
+
+    def sound(self, name: str, y: torch.Tensor) -> bool:
+        """Whether a result has numbers that a bound holds for: finite ones, or those of a mask."""
+        return not bool(y.isnan().any()) if name in self.made.infinite else bool(y.isfinite().all())
+
+    def _masks(self) -> bool:
+        """Whether the source itself has infinite numbers."""
+        return any('["inf"]' in text or '["-inf"]' in text for text in (json.dumps(n.args) for n in self.graph.nodes))
 
     def shown_numel(self, name: str) -> int:
         """Elements of the largest tensor of the name that was looked at."""
@@ -381,16 +399,63 @@ class Trials:
         return found
 
     def _fragile(self, values: Mapping[str, torch.Tensor], env: Mapping[str, int], change: Change) -> set[str]:
-        floating = [name for name, value in values.items() if value.is_floating_point()]
+        sourced = self.made.sourced
+        floating = [name for name, value in values.items() if value.is_floating_point() and name not in sourced]
 
         def finite(names: Sequence[str]) -> bool:
             drawn = {name: change(v) if name in names else v for name, v in values.items()}
-            return all(bool(y.isfinite().all()) for y in evaluate(self.graph, drawn, env).values())
+            return all(self.sound(*found) for found in evaluate(self.graph, drawn, env).items())
 
         if finite(floating) or not finite([]):
             return set()
         one_by_one = floating if len(floating) <= MOST_TRIED else []
         return {name for name in one_by_one if not finite([name])} or set(floating)
+
+    def bears(self, making: Making, dims: Mapping[str, int]) -> bool:
+        """Whether results are finite where some inputs are made anew as the source makes them."""
+        env, rng, cpu = self.made.environment(dims), np.random.default_rng(0), torch.device("cpu")
+        with foreign(REAL_S), torch.no_grad():
+            leaves, tensors, _ = real(self.problem, self.sizes(dims), 0, self.scale)
+            values = self.made.values(leaves, tensors)
+            for family in (NOMINAL, "other"):
+                again = made_inputs(making, env, rng, cpu, family, DTYPES["fp32"])
+                if any(again[name].shape != values[name].shape for name in again):
+                    return False
+                results = evaluate(self.graph, values | again, env)
+                if family == NOMINAL and not all(self.sound(*found) for found in results.items()):
+                    return False
+        return True
+
+    def keeps_patterns(self, making: Making, shapes: Sequence[Mapping[str, int]]) -> bool:
+        """Whether these are symmetric or triangular matrices, and not positive definite ones, so that every family of
+        inputs may be drawn for them."""
+        patterns = {self.made.tensor_names.get(name): shown[3] for name, shown in self.shown.items()}
+        if not all(patterns.get(name) for name in making.types):
+            return False
+        symmetric = [name for name in making.types if patterns[name] == "symmetric"]
+        with foreign(REAL_S), torch.no_grad():
+            for dims in shapes[:MOST_DEGENERATE]:
+                leaves, tensors, _ = real(self.problem, self.sizes(dims), 0, self.scale)
+                values = self.made.values(leaves, tensors)
+                if any(bool((torch.linalg.eigvalsh(values[name].double()) <= 0).any()) for name in symmetric):
+                    return True
+        return not symmetric
+
+    def faint(self, shapes: Sequence[Mapping[str, int]], described: Sequence[Mapping[str, Any]]) -> list[Level]:
+        """The levels of inputs at which small constants of the graph decide results."""
+        dims = sorted(shapes, key=self.elements)[len(shapes) // 2]
+        floating = [each for each in described if each["role"] == "in" and each["dtype"] in FLOATING]
+        names = [each["name"] for each in floating if near_zero(each)]
+        try:
+            with foreign(FAINT_S), torch.no_grad():
+                leaves, tensors, _ = real(self.problem, self.sizes(dims), 0, self.scale)
+                values = {
+                    name: varied(v.double()) if v.is_floating_point() else v
+                    for name, v in self.made.values(leaves, tensors).items()
+                }
+                return levels(self.graph, values, self.made.environment(dims), names)
+        except Failed:  # a family less
+            return []
 
     def work(self, dims: Mapping[str, int]) -> float:
         """Operations of a plain algorithm, and what steps of time count as."""
@@ -437,8 +502,11 @@ def look(problem: Problem) -> dict[str, Any]:
         raise Failed(str(error)) from None
     graph = checked(made.graph)
     scale, trials, hidden, cpu = in_range(problem, made, symbolic, graph)
+    making = sourced(problem, made, symbolic, trials, [cpu, *(shape["dims"] for shape in hidden)])
     described = inputs_of(made, symbolic, trials, scale, cpu, hidden)
     return {
+        "making": making,
+        "faint": trials.faint([shape["dims"] for shape in hidden], described),
         "graph": made.graph,
         "derived": made.derived,
         "dims": trials.base,
@@ -457,6 +525,23 @@ def look(problem: Problem) -> dict[str, Any]:
         "notes": [*made.notes, *problem.notes],
         "differences": trials.differences[:3],
     }
+
+
+def sourced(
+    problem: Problem, made: Recorded, symbolic: Symbolic, trials: Trials, shapes: Sequence[Mapping[str, int]]
+) -> dict[str, Any]:
+    """The making of inputs whose elements depend on each other, where the graph has finite results with these."""
+    raw = made_by_source(problem, symbolic, made)
+    try:
+        making = making_of(raw, "inputs") if raw else None
+        if making and not trials.keeps_patterns(making, shapes) and all(trials.bears(making, d) for d in shapes):
+            listed = ", ".join(f"`{name}`" for name in making.types)
+            made.notes.append(f"made as the source makes them, of random numbers: {listed}")
+            return raw
+    except (Failed, OperatorError):  # drawn from what they look like
+        pass
+    made.sourced.clear()
+    return {}
 
 
 def inputs_of(
@@ -480,12 +565,13 @@ def inputs_of(
     if all(trials.constant):
         law = f"normal(0, {trials.telling(cpu):g})"
         for each in described:
-            if each["role"] == "in" and each["dtype"] in FLOATING:
+            if each["role"] == "in" and each["dtype"] in FLOATING and each["name"] not in made.sourced:
                 each["distribution"] = law
         made.notes.append(f"the source's own inputs all give one result: numbers are drawn from {law} here")
     smallest = sorted((shape["dims"] for shape in hidden), key=trials.elements)
     shapes = [cpu, *smallest[: 1 if trials.is_heavy else MOST_DEGENERATE]]
-    drawn_otherwise(made, trials, [each for each in described if each["role"] == "in"], shapes)
+    drawn = [each for each in described if each["role"] == "in" and each["name"] not in made.sourced]
+    drawn_otherwise(made, trials, drawn, shapes)
     return described
 
 

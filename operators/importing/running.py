@@ -313,10 +313,28 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _moved(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor | None:
         every = [each for arg in args for each in (arg if isinstance(arg, tuple | list) else [arg])]
+        own = self._added_up(func, args, kwargs)
         if all(self.of(each) is None for each in every):
-            return None
+            return own
         names = [argument.name for argument in func._schema.arguments]
-        return self._misplaced(func, names, args, self._errors_moved(func, names, args, kwargs))
+        error = self._misplaced(func, names, args, self._errors_moved(func, names, args, kwargs))
+        return error if own is None else error + own
+
+    def _added_up(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor | None:
+        """The errors of sums of what is moved to one place; None: nothing is added up."""
+        name, x = func._schema.name.split("::")[1], args[0]
+        adds = name == "scatter_add" or "sum" in args or (name.endswith("index_put") and True in args[3:])
+        if not adds or not x.is_floating_point():
+            return None
+        *before, source = args[:3] if name.endswith("index_put") else args[:4]
+        rest = args[len(before) + 1 :]
+        count = func(torch.zeros_like(x), *before[1:], torch.ones_like(source), *rest, **kwargs).double() + 1
+        if name.endswith("index_put"):
+            self.sums(max(each.numel() for each in args[1] if each is not None))
+        else:
+            self.sums(source.shape[args[1]] if source.dim() else 1)
+        size: Tensor = func(x.double().abs(), *before[1:], source.double().abs(), *rest, **kwargs)
+        return torch.where(count <= FEW_TERMS, count, count.sqrt()) * size
 
     def _misplaced(self, func: Any, names: Sequence[str], args: Sequence[Any], error: Tensor) -> Tensor:
         """The errors of what is moved by an index: any number where errors may make that index another."""
@@ -368,6 +386,11 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return None
         if name in ("sin", "cos"):  # they may be equal at both ends
             return self.sized(args[0]).clamp(max=2 / self.granted)
+        if name in ("eq", "ne"):  # they may be equal between both ends alone
+            widths = [0.0 if (own := self.of(x)) is None else self.granted * own for x in args]
+            width = sum(widths, torch.zeros(y.shape, dtype=torch.float64, device=y.device))
+            apart = args[0].double() - (args[1].double() if isinstance(args[1], Tensor) else float(args[1]))
+            return torch.where((width > 0) & (apart.abs() <= width), 1 / self.granted, 0.0)
         error = torch.zeros(y.shape, dtype=torch.float64, device=y.device)
         for chosen in itertools.product(*ends):
             given = dict(zip(named, chosen[len(args) :], strict=True))
@@ -510,6 +533,16 @@ def _sum(run: RunningErrors, func: Any, y: Tensor, x: Tensor, dims: Any = None, 
 def _cumsum(run: RunningErrors, func: Any, y: Tensor, x: Tensor, dim: int, **_: Any) -> Tensor:
     count = x.shape[dim] if x.dim() else 1
     return torch.cumsum(run.sums(count) * x.double().abs() + run.sized(x), dim)
+
+
+def _logcumsumexp(run: RunningErrors, func: Any, y: Tensor, x: Tensor, dim: int) -> Tensor:
+    """The errors of logarithms of sums whose terms are shares of one: no error of an argument grows."""
+    if not x.dim():
+        return run.sized(x)
+    terms, x64 = run.sums(x.shape[dim]), x.double()
+    own, log_sum = torch.cummax(run.sized(x), dim)[0], (y.double() - torch.cummax(x64, dim)[0]).abs()
+    of_exp = 2 * EXP_ULPS + math.log(x.shape[dim] + 1)
+    return own + terms + of_exp + LOG_ULPS * (1 + log_sum) + run.stored * log_sum + y.double().abs() / 2
 
 
 def _grown(run: RunningErrors, x: Tensor, func: Callable[[Tensor], Tensor]) -> Tensor:
@@ -801,6 +834,7 @@ def _running_extreme(run: RunningErrors, func: Any, out: Any, x: Tensor, dim: in
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("mm", "bmm", "mv", "dot"), _mm), **dict.fromkeys(("addmm", "baddbmm", "addmv"), _addmm),
     "convolution": _convolution, "convolution_overrideable": _convolution, "sum": _sum, "mean": _sum, "cumsum": _cumsum,
+    "logcumsumexp": _logcumsumexp,
     "cummax": _running_extreme, "cummin": _running_extreme, "prod": _prod,
     "cumprod": _cumprod, "max": _extreme, "min": _extreme, "argmax": _arg, "argmin": _arg,
     "sort": _sorted, "topk": _sorted, "max_pool2d_with_indices": _max_pool, "max_pool3d_with_indices": _max_pool,

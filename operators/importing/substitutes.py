@@ -20,6 +20,7 @@ from operators.importing.decompositions import decompositions
 from operators.importing.foreign import Unrolled
 from operators.importing.graphs.graph import DROPOUT, RECURRENCES, aten
 from operators.importing.pairs import transformed
+from operators.importing.selections import Selections
 from operators.importing.symbols import plain
 
 MOST_CONSTANT = 4096
@@ -154,6 +155,7 @@ class Seedless(TorchFunctionMode):
     def __init__(self, most_calls: float = math.inf) -> None:
         super().__init__()
         self.left, self.most_calls = most_calls, most_calls
+        self.selections = Selections()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call the function without its generator."""
@@ -164,12 +166,14 @@ class Seedless(TorchFunctionMode):
             func, args = WHOLE[func], (*args[: DROPOUT + 1], False, *args[DROPOUT + 2 :])
         if kwargs.get("inplace"):  # torch takes those apart by numbers that no symbol can shape
             return args[0].copy_(func(*args, **{**kwargs, "inplace": False}))
-        found = INSTEAD.get(func, func)(*args, **kwargs)
+        found = self.selections.called(func, args, kwargs)
+        if found is NotImplemented:
+            found = self.selections.follow(func, args, kwargs, INSTEAD.get(func, func)(*args, **kwargs))
         if func is torch.linspace and isinstance(found, FakeTensor) and not found._has_symbolic_sizes_strides:
             with unset_fake_temporarily():  # rates of layers are read from it
                 found.constant = func(*args, **kwargs)
-        # A tracer reads attributes of tensors, many for each that it meets: only what makes tensors counts.
-        self.left -= isinstance(found, torch.Tensor)
+        # A tracer reads attributes of tensors, many for each that it meets: only what makes or fills tensors counts.
+        self.left -= isinstance(found, torch.Tensor) or func is torch.Tensor.__setitem__
         if self.left < 0:
             raise Unrolled(
                 f"it calls more than {self.most_calls:,} functions of torch, as loops of Python over elements do: a "
@@ -179,9 +183,11 @@ class Seedless(TorchFunctionMode):
 
 
 def counted(x: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0) -> torch.Tensor:
-    """The result of torch.bincount for values below `minlength`; trials tell whether they are."""
+    """The result of torch.bincount for values below `minlength`; trials tell whether they are. Others count for
+    nothing, in a row more."""
     weights = torch.ones_like(x, dtype=torch.int64) if weights is None else weights
-    return torch.zeros(minlength, dtype=weights.dtype, device=x.device).scatter_add(0, x.to(torch.int64), weights)
+    counts = torch.zeros(minlength + 1, dtype=weights.dtype, device=x.device)
+    return counts.scatter_add(0, x.to(torch.int64).clamp(max=minlength), weights)[:minlength]
 
 
 def framed(

@@ -27,12 +27,12 @@ from operators.definition.spec import CPP_KEYWORDS, RESERVED
 from operators.dtypes import DTYPES
 from operators.expression import parse
 from operators.importing.decompositions import decompositions
-from operators.importing.draws import Draws
+from operators.importing.draws import Draws, number
 from operators.importing.foreign import Failed, Hopeless, TooLong, foreign, place_of
 from operators.importing.pairs import RealParts, holds_complex, split
 from operators.importing.problems import Problem
 from operators.importing.substitutes import MOST_CONSTANT, NAMESPACE, Seedless, plain_parameters
-from operators.importing.symbols import Unwritable, argument, integer_text, plain, value_of
+from operators.importing.symbols import Unwritable, argument, integer_text, value_of
 
 NAMES = {
     torch.float64: "fp64", torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16", torch.int64: "int64",
@@ -46,6 +46,9 @@ LONGEST = 40
 """Characters of a size's expression that is written where it is used; a longer one gets a name."""
 MADE = ("full", "zeros", "ones", "empty", "arange", "eye", "linspace", "scalar_tensor")
 """Operators whose results have the type that torch takes where none is given, which is another one in fp64."""
+SUMS = (
+    "sum", "mean", "var", "prod", "cumsum", "logcumsumexp", "native_layer_norm", "_softmax", "linalg_vector_norm",
+)  # fmt: skip
 DROPPED = ("device", "layout", "pin_memory", "memory_format", "non_blocking")
 TRACE_S = 100
 """Seconds that one attempt with symbols may take; after it no sizes are symbols."""
@@ -171,7 +174,7 @@ class Symbolic:
                 self.symbols[name] = self.env.create_symintnode(symbol, hint=value, source=_Named(name))
             return self.symbols[name]
 
-        fake = FakeTensorMode(shape_env=self.env, allow_non_fake_inputs=True)
+        self.fake = fake = FakeTensorMode(shape_env=self.env, allow_non_fake_inputs=True)
         # The choice of a faster convolution would be a condition on sizes.
         with fake, torch.backends.mkldnn.flags(enabled=False), torch.backends.nnpack.flags(enabled=False):
             with self.draws, Seedless():
@@ -189,9 +192,9 @@ class Symbolic:
                             run = RealParts(self.module).run
                             self.module = make_fx(run, table, "real", _allow_non_fake_inputs=True)(held, *tensors)
                     except BY_VALUES as error:
+                        by = "an `if`, a size" if isinstance(error, GuardOnDataDependentSymNode) else str(error)
                         raise Hopeless(
-                            f"{place_of(error)}it decides by values of its tensors (an `if`, nonzero, a mask as an "
-                            "index), which no graph can say"
+                            f"{place_of(error)}it decides by values of its tensors ({by[:60]}), which no graph can say"
                         ) from None
 
     def expr(self, number: Any) -> Any:
@@ -221,6 +224,7 @@ class Symbolic:
 
 def attempts(problem: Problem) -> Symbolic:
     """The problem with as many symbols as it bears. Raises Failed with the reason of the last attempt."""
+    _count_calls(problem)
     found, reason = _attempted(problem, list(problem.attempts()))
     if (found is None or not found.used()) and problem.sizes:
         try:
@@ -232,6 +236,20 @@ def attempts(problem: Problem) -> Symbolic:
     if found is None:
         raise Failed(f"its source cannot be traced: {reason}")
     return found
+
+
+def _count_calls(problem: Problem) -> None:
+    """Raise Unrolled where the problem calls too many functions: to count them takes a fraction of recording them."""
+    try:
+        with foreign(TRACE_S), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+            with Seedless():
+                leaves = Leaves(*problem.made(lambda name: problem.sizes[name]))
+            with Seedless(MOST_CALLS):
+                leaves(*leaves.tensors)
+    except Hopeless:
+        raise
+    except Failed:  # the attempts tell why
+        pass
 
 
 def _attempted(problem: Problem, attempts: list[set[str]]) -> tuple[Symbolic | None, str]:
@@ -294,6 +312,10 @@ class Recorded:
         self.changed: list[str] = []
         """Arguments that are results too, after all that is returned, as the source changes them in place."""
         self._clean(problem.changes)
+        self.sourced: set[str] = set()
+        """Inputs that are made as the source makes them."""
+        self.infinite: set[str] = set()
+        """Results that hold the infinite numbers of a mask."""
         self.taken: set[str] = set()
         self.symbols: dict[Any, str] = {}
         self.dims: dict[str, str] = {}
@@ -336,7 +358,7 @@ class Recorded:
         origins = dict(zip(placeholders[1:], zip(leaves.names, leaves.origins, strict=True), strict=True))
         written: dict[str, fx.Node] = {}
         for node in nodes:
-            if node.op == "call_function" and _operator(node) == "copy_":
+            if node.op == "call_function" and operator_of(node) == "copy_":
                 name, origin = origins.get(node.args[0], ("", ""))
                 written |= {name: node.args[1]} if origin == "input" else {}
                 node.replace_all_uses_with(node.args[1])
@@ -358,8 +380,8 @@ class Recorded:
             unused = node.op == "placeholder" and not node.users
             for value in [] if unused else pytree.tree_leaves(node.meta.get("val")):
                 numbers = value.shape if isinstance(value, torch.Tensor) else [value]
-                for number in numbers:
-                    expr = self.symbolic.expr(number)
+                for each in numbers:
+                    expr = self.symbolic.expr(each)
                     found |= getattr(expr, "free_symbols", set())
         return found
 
@@ -463,7 +485,7 @@ class Recorded:
             if getattr(node.target, "__name__", "") == "getitem" and node.args[0] in self.refs:
                 self.refs[node] = {**self.refs[node.args[0]], "index": node.args[1]}  # type: ignore[index]
             return
-        name = _operator(node)
+        name = operator_of(node)
         value = node.meta.get("val")
         if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool | int | float | bool):
             if name in ("_local_scalar_dense", "item"):
@@ -542,7 +564,17 @@ class Recorded:
             dims = [each for each in node.args[1:] if isinstance(each, int) and not isinstance(each, bool)]
             dim: Any = node.kwargs.get("dim", [*dims[name == "topk" :], -1][0])
             return whole * shape(args[0])[dim]  # by the ranks of all elements
-        if name in ("sum", "mean", "var", "prod", "cumsum", "native_layer_norm", "_softmax", "linalg_vector_norm"):
+        if name in (
+            "sum",
+            "mean",
+            "var",
+            "prod",
+            "cumsum",
+            "logcumsumexp",
+            "native_layer_norm",
+            "_softmax",
+            "linalg_vector_norm",
+        ):
             shrunk = sympy.cancel(whole / count) if whole != count else whole
             self.terms.append(shrunk if shrunk.is_polynomial() else whole)
         return whole if whole.free_symbols > count.free_symbols else count
@@ -632,8 +664,10 @@ class Recorded:
             name = mine[each["name"]]
             drawn = symbolic.draws.of(tensors[name])
             entry = {**each, "role": "in", "origin": origins[name], "path": paths[name]}
-            listed.append(entry | self._drawn(entry, drawn, seen.get(each["name"])))
-        return listed + [{**each, "role": "out"} for each in self.described_outputs]
+            law = {} if each["name"] in self.sourced else self._drawn(entry, drawn, seen.get(each["name"]))
+            listed.append(entry | law)
+        masked = {name: {"specials": ["inf"]} for name in self.infinite}
+        return listed + [{**each, "role": "out", **masked.get(each["name"], {})} for each in self.described_outputs]
 
     def _drawn(self, entry: Mapping[str, Any], drawn: Any, seen: Any) -> dict[str, Any]:
         name = entry["name"]
@@ -655,14 +689,14 @@ class Recorded:
             return {"distribution": f"integers({low}, {high})"} if whole else {"integers": [low, high]}
         if drawn:
             kind, a, b = drawn
-            return {"distribution": f"{kind}({_number(a)}, {_number(b)})"}
+            return {"distribution": f"{kind}({number(a)}, {number(b)})"}
         if seen is None:
             return {"distribution": "normal(0, 1)" if entry["dtype"] in ("T", "ACC") else "integers(0, 1)"}
         kind, a, b, pattern = seen
         if entry["dtype"] not in ("T", "ACC", "fp32", "fp64", "fp16", "bf16"):
             kind = "integers"
         self.notes.append(f"`{name}` is drawn from what its values looked like")
-        return {"distribution": f"{kind}({_number(a)}, {_number(b)})"} | ({"pattern": pattern} if pattern else {})
+        return {"distribution": f"{kind}({number(a)}, {number(b)})"} | ({"pattern": pattern} if pattern else {})
 
 
 def product(factors: Sequence[Any]) -> Any:
@@ -683,10 +717,6 @@ def _structure(value: Any) -> Any:
     return value
 
 
-def _number(value: float) -> str:
-    return f"{plain(value):.6g}"
-
-
 def _alike(one: Any, other: Any) -> bool:
     """Whether two nodes make tensors of one shape and type."""
     a, b = one.meta["val"], other.meta["val"]
@@ -703,7 +733,7 @@ def _same_elements(one: Any, other: fx.Node) -> bool:
     return all(size == 1 or here == there for size, here, there in axes)
 
 
-def _operator(node: fx.Node) -> str:
+def operator_of(node: fx.Node) -> str:
     """`add`, of aten.add.Tensor."""
     target = node.target
     return str(target.overloadpacket.__name__) if isinstance(target, torch._ops.OpOverload) else ""
@@ -711,7 +741,7 @@ def _operator(node: fx.Node) -> str:
 
 def _written(node: fx.Node) -> str:
     """`aten.add.Tensor`."""
-    name, text = _operator(node), str(node.target)
+    name, text = operator_of(node), str(node.target)
     if text.startswith(NAMESPACE):
         return f"aten.{name}.input"
     return text.replace("_.", ".") if name in VIEWED else text

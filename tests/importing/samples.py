@@ -157,6 +157,7 @@ SAMPLES: dict[str, Callable[[], Any]] = {
     "adaptive": lambda: (M(lambda m, x: m(x), nn.AdaptiveAvgPool2d((3, 2))), [R(3, 4, 7, 8)], {"n": 3}),
     "adaptive1": lambda: (M(lambda m, x: m(x), nn.AdaptiveAvgPool2d(1)), [R(3, 4, 7, 8)], {"n": 3}),
     "cumsum": lambda: (M(lambda x: x.cumsum(1)), [R(7, 5)], {"n": 7}),
+    "logcumsumexp": lambda: (M(lambda x: x.logcumsumexp(1)), [R(7, 5) * 5], {"n": 7}),
     "cumprod": lambda: (M(lambda x: x.cumprod(1)), [R(7, 5)], {"n": 7}),
     "revcumsum": lambda: (M(lambda x: torch.cumsum(x.flip(1), 1).flip(1)), [R(7, 5)], {"n": 7, "m": 5}),
     "exclcumsum": lambda: (
@@ -268,6 +269,14 @@ SAMPLES: dict[str, Callable[[], Any]] = {
             nn.LSTM(5, 6, 2, batch_first=True, bidirectional=True),
         ),
         [R(3, 7, 5), R(4, 3, 6), R(4, 3, 6)],
+        {"batch": 3},
+    ),
+    "lstm_projected": lambda: (
+        M(
+            lambda m, x: (lambda y, ends: (y, *ends))(*m(x)),
+            nn.LSTM(5, 6, 2, batch_first=True, bidirectional=True, proj_size=4),
+        ),
+        [R(3, 7, 5)],
         {"batch": 3},
     ),
     "lstm_last": lambda: (M(lambda m, x: m(x)[1][1], nn.LSTM(5, 6, 2, bias=False)), [R(7, 3, 5)], {"batch": 3}),

@@ -159,13 +159,13 @@ def test_a_definition_keeps_its_constants_and_its_workloads(tmp_path: Path) -> N
 @pytest.mark.slow
 def test_a_loop_over_an_axis_that_no_workload_tells_is_run_once(tmp_path: Path) -> None:
     definition = {
-        "name": "heads", "op_type": "gemm", "axes": {"batch": {"type": "var"}, "heads": {"type": "const", "value": 40},
+        "name": "heads", "op_type": "gemm", "axes": {"batch": {"type": "var"}, "heads": {"type": "const", "value": 24},
                                                      "width": {"type": "const", "value": 16}},
         "inputs": {"x": {"shape": ["batch", "heads", "width"], "dtype": "float32"},
                    "w": {"shape": ["heads", "width", "width"], "dtype": "float32"}},
         "outputs": {"y": {"shape": ["batch", "heads", "width"], "dtype": "float32"}},
         "reference": "import torch\n\n\ndef run(x, w):\n    y = torch.zeros_like(x)\n    for b in range(x.shape[0]):\n"
-        "        for h in range(40):\n            y[b, h] = x[b, h] @ w[h]\n    return y\n",
+        "        for h in range(24):\n            y[b, h] = x[b, h] @ w[h]\n    return y\n",
     }  # fmt: skip
     (tmp_path / "heads.json").write_text(json.dumps(definition))
     folder, lines = import_problem(str(tmp_path / "heads.json"), out=tmp_path / "heads")
@@ -285,7 +285,7 @@ def test_a_deep_network_is_judged_by_samples_of_its_errors(tmp_path: Path) -> No
     assert operator.tolerance.bound == "rounding"
     kernel, task = Kernel("deep", "cpu", operator.naive("cpu")), Task("deep", "fp32", "cpu")
     host = place(operator, task, workload_set="cpu", folder=tmp_path)
-    test = MutationTest(host, kernel, operator.hidden, seed=0)
+    test = MutationTest(host, kernel, operator.hidden[:6], seed=0)
     try:
         assert test.naive().rejection is None
         wrong = replace(kernel, source=kernel.source.replace("ACC(1e-05)", "ACC(2e-02)"))
@@ -483,7 +483,7 @@ HOSTILE = {
 @pytest.mark.parametrize("line", HOSTILE)
 def test_a_hostile_source_ends_in_one_line(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if "fork" in line:  # it ends by no other limit
-        monkeypatch.setattr("evo.outside.importing.LOOK_S", 40.0)
+        monkeypatch.setattr("evo.outside.importing.LOOK_S", 15.0)
     problem = tmp_path / "1_hostile.py"
     problem.write_text(f"import torch\n{line}\n" + BASE.read_text().replace("import torch\n", "", 1))
     with pytest.raises(UserError) as caught:
@@ -569,7 +569,7 @@ def test_no_name_that_a_look_brings_back_gets_into_code(
     hostile = "n=print('run')"
     graph = {"dims": ["n"], "inputs": [{"name": "x", "shape": ["n"], "dtype": "T"}], "nodes": [], "outputs": []}
     found: dict[str, Any] = {"graph": graph, "dims": {"n": 4}, "derived": {}, "workloads": [], "cpu": {}}
-    found |= {"small": {}, "hidden": []}
+    found |= {"small": {}, "hidden": [], "faint": [], "making": {}}
     if place == "dims":
         graph["dims"] = [hostile]
     elif place == "derived":

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -15,15 +17,19 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from evo.outside.importing import import_problem
 from fitness.evaluation import Rejection
 from fitness.judging.mutation_test import MutationTest
+from fitness.oracle.inputs import draw
 from fitness.targets import place
-from operators.catalog import load
+from operators.catalog import functions, load
 from operators.definition.spec import Operator, Task
 from operators.errors import UserError
 from operators.importing.decompositions import RULES
+from operators.importing.graphs.faint import fainter, levels
 from operators.importing.pairs import Complex, RealParts, pair_of
 from operators.importing.problems import compiled
 from operators.importing.running import running
 from operators.kernel import Kernel
+from tests.importing.exporting import graph_of
+from tests.importing.samples import M
 
 USERS: dict[str, tuple[tuple[str, ...], str]] = {
     "cache": (("B", "H", "L", "D"), """
@@ -114,9 +120,79 @@ USERS: dict[str, tuple[tuple[str, ...], str]] = {
         def make():
             return torch.randn(30, 300), torch.randint(0, 300, (30,))
      """),
+    "guarded": (("d0", "d1", "d3"), """
+        def guarded(x, w):
+            y = x @ w
+            centred = y - y.mean(-1, keepdim=True)
+            normed = y / (y.norm(dim=-1, keepdim=True) + 1e-10)
+            return normed, torch.log(y.abs() + 1e-9), centred / torch.sqrt(y.var(-1, keepdim=True) + 1e-5)
+        def make():
+            return torch.randn(30, 40), torch.randn(40, 20)
+     """),
+    "routed": (("T_", "D", "H"), """
+        def routed(x, gate, up, down):
+            weights, chosen = torch.topk((x @ gate.T).softmax(-1), 2, dim=-1)
+            out, again = torch.zeros_like(x), torch.zeros_like(x)
+            for e in range(up.shape[0]):
+                mask = chosen == e
+                token, slot = torch.where(mask)
+                if token.numel() == 0:
+                    continue
+                h = F.silu(x[token] @ up[e].T) @ down[e].T
+                out.index_add_(0, token, h * weights[token, slot, None])
+                any_slot = mask.any(-1)
+                if any_slot.any():
+                    share = (weights * mask).sum(-1)[any_slot]
+                    again[any_slot] += share[:, None] * (x[any_slot] @ up[e].T).relu() @ down[e].T
+            return out, again, x[weights[:, 0] > 0.3].sum(0)
+        def make():
+            T, D, E, H = 40, 24, 4, 16
+            return torch.randn(T, D), torch.randn(E, D), torch.randn(E, H, D) / 5, torch.randn(E, D, H) / 5
+     """),
+    "grouped": (("T_", "D", "H"), """
+        def grouped(x, gate, up, down):
+            chosen = (x @ gate.T).argmax(-1)
+            order = chosen.argsort(stable=True)
+            sorted_x, start, parts = x[order], 0, []
+            for e, count in enumerate(torch.bincount(chosen, minlength=up.shape[0]).tolist()):
+                if count == 0:
+                    continue
+                parts.append((sorted_x[start : start + count] @ up[e].T).relu() @ down[e].T)
+                start += count
+            out = torch.empty_like(sorted_x)
+            out[order] = torch.cat(parts)
+            return out
+        def make():
+            T, D, E, H = 40, 24, 4, 16
+            return torch.randn(T, D), torch.randn(E, D), torch.randn(E, H, D) / 5, torch.randn(E, D, H) / 5
+     """),
+    "cut": (("d0", "d1"), """
+        def cut(logits):
+            values, places = torch.sort(logits, descending=True, dim=-1)
+            drop = values.softmax(-1).cumsum(-1) > 0.9
+            drop[..., 1:] = drop[..., :-1].clone()
+            drop[..., 0] = False
+            return logits.masked_fill(torch.zeros_like(drop).scatter(-1, places, drop), -float("inf"))
+        def make():
+            return torch.randn(8, 60),
+     """),
+    "related": (("T_", "B", "n"), """
+        def related(boxes, low, high, x, offsets, matrix):
+            width, height = (boxes[:, 2:] - boxes[:, :2]).unbind(1)
+            of = torch.searchsorted(offsets, torch.arange(x.shape[0]), right=True) - 1
+            sums = torch.zeros(offsets.shape[0] - 1).index_add_(0, of, x)
+            return (width * height).sqrt(), (high - low).log(), sums, torch.linalg.cholesky(matrix)
+        def make():
+            T, B, n = 30, 5, 12
+            corner, cuts, low = torch.rand(n, 2), torch.randint(0, T + 1, (B - 1,)).sort().values, torch.rand(n)
+            offsets = torch.cat([torch.zeros(1, dtype=torch.int64), cuts, torch.full((1,), T)])
+            a = torch.randn(n, n)
+            boxes = torch.cat([corner, corner + torch.rand(n, 2)], 1)
+            return boxes, low, low + torch.rand(n) + 0.1, torch.randn(T), offsets, a @ a.T + n * torch.eye(n)
+     """),
 }  # fmt: skip
 """By name: the dims that are found, and the source."""
-FAST = ("quantised", "cache")
+Importer = Callable[[str], tuple[Operator, list[str]]]
 
 
 def written(folder: Path, name: str) -> str:
@@ -125,10 +201,18 @@ def written(folder: Path, name: str) -> str:
     return str(place)
 
 
-def imported(folder: Path, name: str) -> tuple[Operator, list[str]]:
-    source = written(folder, name)
-    made, lines = import_problem(f"{source}:{name}", inputs=f"{source}:make", out=folder / name)
-    return load(str(made)), lines
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> Importer:
+    """Imports a function once for all tests."""
+
+    @cache
+    def made(name: str) -> tuple[Operator, list[str]]:
+        folder = tmp_path_factory.mktemp(name)
+        source = written(folder, name)
+        operator, lines = import_problem(f"{source}:{name}", inputs=f"{source}:make", out=folder / name)
+        return load(str(operator)), lines
+
+    return made
 
 
 def verdict(operator: Operator, folder: Path, *changes: tuple[str, str]) -> list[Rejection | None]:
@@ -148,17 +232,19 @@ def verdict(operator: Operator, folder: Path, *changes: tuple[str, str]) -> list
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", USERS)
-def test_a_users_function_has_dims_and_a_first_kernel_that_is_right(name: str, tmp_path: Path) -> None:
-    operator, lines = imported(tmp_path, name)
+def test_a_users_function_has_dims_and_a_first_kernel_that_is_right(
+    name: str, imported: Importer, tmp_path: Path
+) -> None:
+    operator, lines = imported(name)
     assert operator.dims == USERS[name][0]
     assert not [line for line in lines if line.startswith("naive.")]
     assert verdict(operator, tmp_path) == [None]
 
 
 @pytest.mark.slow
-def test_a_wrong_kernel_of_a_users_function_is_refused(tmp_path: Path) -> None:
+def test_a_wrong_kernel_of_a_users_function_is_refused(imported: Importer, tmp_path: Path) -> None:
     """Integers may be one off where rounding turns them over, and nowhere else."""
-    operator, _ = imported(tmp_path, "quantised")
+    operator, _ = imported("quantised")
     changes = [("(rint(a0))", "(trunc(a0))"), ("ACC(127)", "ACC(128)")]
     if "ACC(127)" not in operator.naive("cpu"):
         changes[1] = ("(ACC)(127)", "(ACC)(128)")
@@ -167,8 +253,56 @@ def test_a_wrong_kernel_of_a_users_function_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_arguments_that_are_changed_in_place_are_results(tmp_path: Path) -> None:
-    operator, _ = imported(tmp_path, "steps")
+def test_a_mask_of_results_is_judged(imported: Importer, tmp_path: Path) -> None:
+    """A result may be infinite or not where a sum is as large as the limit, and nowhere else."""
+    operator, _ = imported("cut")
+    assert operator.outputs[0].specials == ("inf",)
+    right, *wrong = verdict(operator, tmp_path, ("ACC(0.9)", "ACC(0.85)"), ("ACC(0.9)", "ACC(2)"))
+    assert right is None and all(wrong)
+
+
+@pytest.mark.slow
+def test_a_kernel_that_drops_an_epsilon_is_refused(imported: Importer, tmp_path: Path) -> None:
+    """Each of them decides results of inputs that are small together alone."""
+    operator, _ = imported("guarded")
+    dropped = [
+        (f"ACC({number})", f"ACC({other})") for number in ("1e-10", "1e-09", "1e-05") for other in ("0", "1e-11")
+    ]
+    right, *wrong = verdict(operator, tmp_path, *dropped)
+    assert right is None and all(wrong)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_inputs_are_so_small_that_a_constant_decides_where_any_are() -> None:
+    x = torch.randn(8, 12)
+    graph = graph_of(M(lambda x: x / (x.norm(dim=-1, keepdim=True) + 1e-10)), [x])
+    (name,) = [each.name for each in graph.inputs]
+    ((names, exponent, zeros),) = levels(graph, {name: x.double()}, {}, [name])
+    assert names == (name,) and 28 <= exponent <= 40 and zeros
+    rng = np.random.default_rng(0)
+    norms = fainter({name: x}, [(names, exponent, False)], rng)[name].norm(dim=-1)
+    assert float(norms.min()) > 1e-13 and float(norms.max()) < 1e-7
+    above_one = graph_of(M(lambda x: x.exp() / (x.exp().sum(-1, keepdim=True) + 1e-10)), [x.abs()])
+    assert levels(above_one, {above_one.inputs[0].name: x.abs().double()}, {}, [name]) == []
+    slope = graph_of(M(lambda x: torch.nn.functional.leaky_relu(x, 0.01)), [x])
+    assert levels(slope, {slope.inputs[0].name: x.double()}, {}, [slope.inputs[0].name]) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["nominal", "structured"])
+def test_inputs_keep_the_relations_that_their_source_gives_them(family: str, imported: Importer) -> None:
+    operator, _ = imported("related")
+    dims, rng = {"T_": 40, "B": 6, "n": 9}, np.random.default_rng(0)
+    for _ in range(5):
+        found = draw(operator, functions(operator.folder), dims=dims, dtype="fp32", family=family, rng=rng).tensors
+        assert (found["boxes"][:, :2] <= found["boxes"][:, 2:]).all() and (found["low"] < found["high"]).all()
+        assert found["offsets"][0] == 0 and found["offsets"][-1] == 40 and (found["offsets"].diff() >= 0).all()
+        assert (torch.linalg.eigvalsh(found["matrix"].double()) > 0).all()
+
+
+@pytest.mark.slow
+def test_arguments_that_are_changed_in_place_are_results(imported: Importer) -> None:
+    operator, _ = imported("steps")
     assert [tensor.name for tensor in operator.outputs] == ["y0", "y1"]
 
 
@@ -180,6 +314,9 @@ def test_a_message_names_the_line_of_the_source(tmp_path: Path) -> None:
         "def make():\n    return torch.randn(8)\n"
     )
     with pytest.raises(UserError, match=r"line 4, `if x.max\(\) > 0:`: it decides by values"):
+        import_problem(f"{source}:chosen", inputs=f"{source}:make", out=tmp_path / "chosen")
+    source.write_text(source.read_text().replace("if x.max() > 0:", "if len(x.unique()) > 3:"))
+    with pytest.raises(UserError, match=r"line 4, `if len.*: it decides by values of its tensors \(unique\)"):
         import_problem(f"{source}:chosen", inputs=f"{source}:make", out=tmp_path / "chosen")
 
 
@@ -319,3 +456,20 @@ def test_a_whole_number_of_a_rounded_one_is_a_step_off_where_errors_reach_the_ne
     x = torch.arange(1.0, 9.0, dtype=torch.float64) / 3
     found = running(lambda x: ((x * 3).floor().to(torch.int64) + 1).double())(x)
     assert bool((found > 1e6).all())
+
+
+def test_a_place_that_may_be_another_may_be_equal_to_one() -> None:
+    x = torch.tensor([[1.0, 2.0, 2.0, 0.0], [4.0, 2.0, 1.0, 0.0]], dtype=torch.float64)
+    found = running(lambda x: ((x / 3).argmax(-1, keepdim=True) == torch.arange(4)).double())(x)
+    assert (found > 1e6).tolist() == [[True] * 4, [False] * 4]
+
+
+def test_sums_of_what_is_moved_to_one_place_are_off_by_their_terms() -> None:
+    x, place = torch.ones(40, dtype=torch.float64) / 3, torch.tensor([0] * 36 + [1] * 3 + [2])
+    for add in (
+        lambda x: torch.zeros(3, dtype=x.dtype).index_add(0, place, x),
+        lambda x: torch.zeros(3, dtype=x.dtype).scatter_add(0, place, x),
+        lambda x: torch.zeros(3, dtype=x.dtype).index_put((place,), x, accumulate=True),
+    ):
+        found = running(add)(x) * 40**0.5
+        assert (found > torch.tensor([30.0, 2.0, 0.5])).all() and (found < torch.tensor([90.0, 6.0, 2.0])).all()

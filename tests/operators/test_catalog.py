@@ -162,15 +162,15 @@ def test_results_go_by_output_name(tmp_path: Path) -> None:
 
 
 def test_cancelling_inputs_go_by_the_names_of_inputs(tmp_path: Path) -> None:
-    assert offered(tmp_path / "good", REFERENCE + "def cancel(x):\n    return {'x': -x}\n").cancel({"x": 3}) == {
-        "x": -3
-    }
+    assert offered(tmp_path / "good", REFERENCE + "def cancel(x):\n    return {'x': -x}\n").changed(
+        "cancel", {"x": 3}
+    ) == {"x": -3}
     f = offered(tmp_path / "output", REFERENCE + "def cancel(x):\n    return {'y': x}\n")
     with pytest.raises(OperatorError, match=r"cancel\(\) must return some of x by name, not y"):
-        f.cancel({"x": 3})
+        f.changed("cancel", {"x": 3})
     f = offered(tmp_path / "tensor", REFERENCE + "def cancel(x):\n    return x\n")
     with pytest.raises(OperatorError, match=r"cancel\(\) must return some of x by name, not int"):
-        f.cancel({"x": 3})
+        f.changed("cancel", {"x": 3})
 
 
 def test_an_operator_may_declare_no_relations(tmp_path: Path) -> None:

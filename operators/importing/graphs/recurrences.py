@@ -58,6 +58,8 @@ class Direction:
     """The same after the last."""
     weights: Sequence[Array]
     """Those of the inputs and of the state; their biases where there are any."""
+    projection: Array | None
+    """A matrix that makes states of what the cell gives, which may be longer."""
     is_batch_first: bool
 
     def at(self, batch: str, time: str) -> list[str]:
@@ -80,46 +82,57 @@ def recurrence(
     dropout: float, train: bool, is_both_ways: bool, batch_first: bool,
 ) -> tuple[Array | None, ...]:  # fmt: skip
     """All layers, one after the other."""
-    starts, count = (states if isinstance(states, list) else [states]), (4 if has_biases else 2)
+    starts, own = (states if isinstance(states, list) else [states]), (4 if has_biases else 2)
     ways, ends = (2 if is_both_ways else 1), [None, *writer.results(node)[1:]]
-    if len(weights) != layers * ways * count:
-        raise NotImplementedError(f"no loops are known for {node.op} with projections")
+    count = len(weights) // (layers * ways)
     dtype, shape = node.outputs[0].dtype, writer.shape(node)
     for layer in range(layers):
         is_last = layer == layers - 1 and (node.name, 0) in writer.used
         out = writer.result(node) if is_last else stored(writer.buffer(dtype, shape), shape, dtype)
         for place in range(ways):
             number = layer * ways + place
-            own = weights[count * number : count * (number + 1)]
-            _written(writer, node, Direction(x, out, number, place, starts, ends[1:], own, batch_first))
+            given = weights[count * number : count * (number + 1)]
+            projection = given[own] if count > own else None
+            way = Direction(x, out, number, place, starts, ends[1:], given[:own], projection, batch_first)
+            _written(writer, node, way)
         x = out
     return (x if (node.name, 0) in writer.used else None, *ends[1:])
 
 
 def _written(writer: Writer, node: Node, way: Direction) -> None:
     """The launches of one direction of a layer."""
-    cell, (rows, hidden) = CELLS[node.op.split(".")[1]], way.weights[1].shape
+    cell, (rows, hidden), last = CELLS[node.op.split(".")[1]], way.weights[1].shape, way.projection
+    hidden = last.shape[1] if last else hidden
     shape = (*way.x.shape[:2], rows)
     sums = stored(writer.buffer("ACC", shape), shape, "ACC")
     product_with_rows(writer, node, sums, way.x, way.weights[0], way.weights[2] if len(way.weights) > 2 else None)
     kept = stored(writer.buffer("ACC", (way.batch, hidden)), (way.batch, hidden), "ACC")
+    made = stored(writer.buffer("ACC", (way.batch, hidden)), (way.batch, hidden), "ACC") if last else None
     with writer.kernel(node) as kernel, kernel.blocks(way.batch) as b, kernel.loop("s", way.steps) as s:
         kernel.line(f"long long t = {f'{kernel.size(way.steps)} - 1 - {s}' if way.place else s};")
         with kernel.threads("j", hidden) as j:
-            _step(kernel, cell, way, sums, kept, [b, s, j])
+            _step(kernel, cell, way, sums, kept, [b, s, j], made)
         kernel.barrier()
+        if last and made:
+            with kernel.threads("p", last.shape[0]) as p:
+                kernel.line("ACC v = 0;")
+                with kernel.loop("r", hidden, adds_to="v") as r:
+                    kernel.line(f"v += {kernel.get(made, [b, r])} * {kernel.get(last, [p, r], 'ACC')};")
+                _hand_on(kernel, way, b, s, p)
+            kernel.barrier()
 
 
 def _step(
-    kernel: LoopKernel, cell: RecurrentCell, way: Direction, sums: Array, kept: Array, place: Sequence[str]
-) -> None:
-    """One step of a hidden unit."""
+    kernel: LoopKernel, cell: RecurrentCell, way: Direction, sums: Array, kept: Array, place: Sequence[str],
+    made: Array | None,
+) -> None:  # fmt: skip
+    """One step of a hidden unit; `made` gets its number where a projection makes the states."""
     b, s, j = place
-    hidden, number, last = kept.shape[1], kernel.passed(way.number), f"{s} == {kernel.size(way.steps)} - 1"
+    hidden, state, number = kept.shape[1], way.weights[1].shape[1], kernel.passed(way.number)
 
     def before(unit: str) -> str:
         ago = way.at(b, "t + 1" if way.place else "t - 1")
-        own = unit if not way.place else f"{kernel.size(hidden)} + {unit}"
+        own = unit if not way.place else f"{kernel.size(state)} + {unit}"
         start, later = kernel.get(way.starts[0], [number, b, unit], "ACC"), kernel.get(way.out, [*ago, own], "ACC")
         return f"{s} == 0 ? {start} : {later}"
 
@@ -127,11 +140,11 @@ def _step(
     for g, gate in enumerate(gates):
         bias = kernel.get(way.weights[3], [gate], "ACC") if len(way.weights) > 3 else "0"
         kernel.line(f"ACC a{g} = {bias}, b{g} = {kernel.get(sums, [*way.at(b, 't'), gate])};")
-    with kernel.loop("r", hidden, adds_to=", ".join(f"a{g}" for g in range(cell.gates))) as r:
+    with kernel.loop("r", state, adds_to=", ".join(f"a{g}" for g in range(cell.gates))) as r:
         kernel.line(f"ACC h = {before(r)};")
         for g, gate in enumerate(gates):
             kernel.line(f"a{g} += h * {kernel.get(way.weights[1], [gate, r], 'ACC')};")
-    kernel.line(f"ACC v = {before(j)};")
+    kernel.line(f"ACC v = {'0' if made else before(j)};")
     if len(way.starts) > 1:
         start = kernel.get(way.starts[1], [number, b, j], "ACC")
         kernel.line(f"ACC w = {s} == 0 ? {start} : {kernel.get(kept, [b, j])};")
@@ -139,11 +152,26 @@ def _step(
         kernel.line(line)
     if len(way.starts) > 1:
         kernel.put(kept, [b, j], "w")
-    kernel.put(way.out, [*way.at(b, "t"), j if not way.place else f"{kernel.size(hidden)} + {j}"], "v")
-    for end, value in zip(way.ends, "vw", strict=False):
-        if end is not None:
-            with kernel.braces(f"if ({last})"):
-                kernel.put(end, [number, b, j], value)
+    if made:
+        kernel.put(made, [b, j], "v")
+    else:
+        _hand_on(kernel, way, b, s, j)
+    _put_last(kernel, way, 1, "w", [b, s, j])
+
+
+def _hand_on(kernel: LoopKernel, way: Direction, b: str, s: str, unit: str) -> None:
+    """Store `v`, a number of the state, where the next step and the next layer find it."""
+    size = kernel.size(way.weights[1].shape[1])
+    kernel.put(way.out, [*way.at(b, "t"), unit if not way.place else f"{size} + {unit}"], "v")
+    _put_last(kernel, way, 0, "v", [b, s, unit])
+
+
+def _put_last(kernel: LoopKernel, way: Direction, which: int, value: str, place: Sequence[str]) -> None:
+    """Store a number of the last step's states."""
+    b, s, unit = place
+    if which < len(way.ends) and (end := way.ends[which]) is not None:
+        with kernel.braces(f"if ({s} == {kernel.size(way.steps)} - 1)"):
+            kernel.put(end, [kernel.passed(way.number), b, unit], value)
 
 
 ENTRIES: dict[str, Callable[..., Any]] = {f"aten.{name}.input": recurrence for name in CELLS}

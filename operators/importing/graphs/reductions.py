@@ -274,20 +274,26 @@ def batch_norm(writer: Writer, node: Node, x: Array, weight: Any, bias: Any, *ar
 
 # --- along one axis, element by element ---
 
-SCANS = {"cumsum": ("0", "sum += v;"), "cumprod": ("1", "sum *= v;")}
+LARGER = "if (count++ == 0) { best = v; sum = 1; } else if (v > best) { sum = sum * exp(best - v) + 1; best = v; }"
+SCANS = {
+    "cumsum": ("", "0", "sum += v;", "sum"), "cumprod": ("", "1", "sum *= v;", "sum"),
+    "logcumsumexp": ("ACC best = 0; long long count = 0;", "0", f"{LARGER} else sum += exp(v - best);",
+                     "best + log(sum)"),
+}  # fmt: skip
+"""By operator: what more is kept, the start of the sum, what an element does to it, and the result."""
 
 
 def scan(writer: Writer, node: Node, x: Array, dim: int, *_: Any) -> Array:
-    """Sums or products of all elements up to each."""
+    """Sums or products of all elements up to each, or the logarithms of sums of their exponentials."""
     along, out = axes(dim, len(x.shape)), writer.result(node)
-    start, step = SCANS[node.op.split(".")[1]]
+    more, start, step, result = SCANS[node.op.split(".")[1]]
     with writer.kernel(node) as kernel, kernel.parallel(_outer(x.shape, along)) as index:
-        kernel.line(f"{kind(out.dtype)} sum = {start};")
+        kernel.line(f"{kind(out.dtype)} sum = {start}; {more}".rstrip())
         with kernel.loops([x.shape[axis] for axis in along], "r") as inner:
             place = _spread(x.shape, along, index, inner)
             kernel.line(f"{kind(out.dtype)} v = {kernel.get(x, place, out.dtype)};")
             kernel.line(step)
-            kernel.put(out, place, "sum")
+            kernel.put(out, place, result)
     return out
 
 
@@ -660,7 +666,8 @@ ENTRIES: dict[str, Callable[..., Any]] = {
     "aten._native_batch_norm_legit.no_stats": batch_norm,
     "aten._native_batch_norm_legit_no_training.default": batch_norm,
     "aten._native_batch_norm_legit_functional.default": batch_norm,
-    "aten.cumsum.default": scan, "aten.cumprod.default": scan, "aten.cummax.default": running_extreme,
+    "aten.cumsum.default": scan, "aten.cumprod.default": scan, "aten.logcumsumexp.default": scan,
+    "aten.cummax.default": running_extreme,
     "aten.cummin.default": running_extreme, "aten.sort.default": ordered, "aten.sort.stable": ordered,
     "aten.topk.default": ordered,
     **{f"aten.{name}.default": matmul for name in ("mm", "bmm", "matmul", "mv", "dot")},
