@@ -508,7 +508,8 @@ def _winner_sections(seen: ComparisonMaterial) -> Iterator[Section]:
         number("at searched sizes", "searched", ratio),
         number("time", "latency_us", time_us), number("naive", "naive_us", time_us),
         number("library", "library_us", time_us), number("over library", "over_library", ratio),
-        text("rivals not tried", "untried"), number("over fastest", "over_fastest", ratio), bounds("95 % interval", "over_fastest_low", "over_fastest_high"),
+        text("rivals not tried", "untried"),
+        number("over fastest", "over_fastest", ratio), bounds("95 % interval", "over_fastest_low", "over_fastest_high"),
         text("message", "message", code=True),
     ]  # fmt: skip
     sources = _sources(seen)
