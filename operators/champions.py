@@ -98,8 +98,12 @@ class Champion(BaseModel):
 
     def stands_for(self, place: str, dtype: str, suffix: str) -> bool:
         """Whether it is the one of a device, named by `place` such as `h200`, for a dtype and kind of file."""
-        own = self.stem in (place, f"{place}-{dtype}")
-        return own and self.dtype == dtype and self.file.endswith(suffix)
+        return is_of(self.file, place, dtype) and self.dtype == dtype and self.file.endswith(suffix)
+
+
+def is_of(file: str, place: str, dtype: str) -> bool:
+    """Return whether a champion's file is called as that of a device, named by `place` such as `h200`, for a dtype."""
+    return file.rpartition(".")[0] in (place, f"{place}-{dtype}")
 
 
 class _File(BaseModel):

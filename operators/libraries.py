@@ -34,6 +34,8 @@ COMPOSED = ", composed"
 """Ends the name of a `composed` call wherever it is told."""
 COMPILED = "torch.compile"
 """Begins the name of a `compiled` call."""
+UNTRIED = f"{COMPILED} untried"
+"""Stands beside figures of rivals of which the compiled ones were not tried, so that one of them may be faster."""
 MODE = "max-autotune-no-cudagraphs"
 """The mode in which expressions are compiled: the fastest of what the compiler knows, by its own measurement."""
 WITHOUT_COMPILER = "TORCH_COMPILE_DISABLE"
@@ -149,7 +151,7 @@ def kinds_in_words(kinds: Iterable[str], *, untried: bool = False) -> str:
     found = sorted(set(kinds))
     others = " and ".join(kind for kind in found if kind != "call")
     told = others if len(found) == 1 else "partly " * bool(others) + others
-    return ", ".join(filter(None, (told, f"{COMPILED} untried" * untried)))
+    return ", ".join(filter(None, (told, UNTRIED * untried)))
 
 
 def direct(name: str, *arguments: str, dtypes: tuple[str, ...] = (), **constants: Any) -> LibraryCall:

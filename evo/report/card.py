@@ -18,7 +18,7 @@ from evo.report.amounts import counted, listed, usd
 from evo.report.health import limits, spent, state_of, used
 from evo.report.status import TaskSummary, model_costs, summary
 from fitness.words import ratio
-from operators.libraries import COMPILED
+from operators.libraries import UNTRIED
 
 Card = list[tuple[str, str]]
 """Fields and what is said in each, in their order."""
@@ -63,7 +63,7 @@ def _claim(tasks: Sequence[TaskSummary], sure: Sequence[TaskSummary]) -> str:
             f"certainly faster in {faster}"
         )
         if untried := sum(bool(task.untried) for task in beside):
-            said += f", {COMPILED} untried in {untried}"
+            said += f", {UNTRIED} in {untried}"
     return f"{said}. Geometric means."
 
 

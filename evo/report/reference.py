@@ -30,7 +30,7 @@ from operators.definition import reading
 from operators.definition.forms import FORMS
 from operators.definition.reading import Formula, Sizes
 from operators.definition.spec import Operator
-from operators.libraries import COMPILED, call, called, compiled, direct, own
+from operators.libraries import UNTRIED, call, called, compiled, direct, own
 from operators.plan import keys as plan_keys
 
 REQUIRED = "required"
@@ -256,7 +256,7 @@ def _trial(tried: CallTrial) -> str:
 
 def _measured(champion: Champion) -> str:
     """The measurements of a kernel when it was taken in."""
-    library = "the library" + f", {COMPILED} untried" * bool(champion.untried)
+    library = "the library" + f", {UNTRIED}" * bool(champion.untried)
     known = ((champion.over_naive, "naive"), (champion.over_library, library))
     speedups = [f"{ratio(speedup)} over {whom}" for speedup, whom in known if speedup]
     level = standing(champion.level, champion.flagged)

@@ -25,7 +25,7 @@ from evo.track.news import News
 from fitness.install import installing
 from fitness.words import interval, ratio
 from operators.errors import UserError, unknown
-from operators.libraries import COMPILED
+from operators.libraries import UNTRIED
 
 Memory = dict[str, Any]
 """Facts that a sink keeps from look to look, and from session to session; JSON."""
@@ -144,7 +144,7 @@ def _noticed(news: News, event: str, row: Row, text: str) -> Notice:
 
 
 def _best(row: Row) -> str:
-    untried = f" ({COMPILED} untried)" * bool(row["untried"])
+    untried = f" ({UNTRIED})" * bool(row["untried"])
     beside = f", {ratio(row['against_library'])} of the library{untried}" if row["against_library"] else ""
     bounds = interval(row["speedup_low"], row["speedup_high"])
     return f"{ratio(row['speedup'])} of the naive kernel (95 %: {bounds}), confirmed{beside}"

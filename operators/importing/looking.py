@@ -128,6 +128,11 @@ class Trials:
             sizes[name] = int(expr.subs(values))
         return sizes
 
+    def given(self, dims: Mapping[str, int], *, seed: int = 0) -> dict[str, torch.Tensor]:
+        """The graph's inputs, as the source makes them for these dims; it runs the source."""
+        leaves, tensors, _ = real(self.problem, self.sizes(dims), seed, self.scale)
+        return self.made.values(leaves, tensors)
+
     def allows(self, dims: Mapping[str, int], *, large: bool = False) -> bool:
         """Whether the guards hold there, and it is not too large to be tried."""
         values, known = self.values(dims), dict[Any, Any]()
@@ -350,8 +355,7 @@ class Trials:
             return "sampled"
         try:
             with foreign(REAL_S), torch.no_grad():
-                leaves, tensors, _ = real(self.problem, self.sizes(dims), 2, self.scale)
-                values = self.made.values(leaves, tensors)
+                values = self.given(dims, seed=2)
                 names, env = list(values), self.made.environment(dims)
 
                 def reference(*given: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -374,8 +378,7 @@ class Trials:
         """A spread of inputs that results depend on. It raises Failed where there is none."""
         for scale in (8.0, 64.0):
             with foreign(REAL_S), torch.no_grad():
-                leaves, tensors, _ = real(self.problem, self.sizes(dims), 0, self.scale)
-                values, found = self.made.values(leaves, tensors), []
+                values, found = self.given(dims), []
                 for _ in range(2):
                     drawn = {n: v.normal_(0, scale) if v.is_floating_point() else v for n, v in values.items()}
                     found.append(evaluate(self.graph, drawn, self.made.environment(dims)))
@@ -389,10 +392,7 @@ class Trials:
         found: list[set[str]] = [set() for _ in kinds]
         for dims in shapes:
             with foreign(REAL_S), torch.no_grad():
-                leaves, tensors, _ = real(self.problem, self.sizes(dims), 0, self.scale)
-                values = {
-                    n: v.double() if v.is_floating_point() else v for n, v in self.made.values(leaves, tensors).items()
-                }
+                values = {n: v.double() if v.is_floating_point() else v for n, v in self.given(dims).items()}
                 for names, changes in zip(found, kinds, strict=True):
                     for change in changes:
                         names |= self._fragile(values, self.made.environment(dims), change)
@@ -415,8 +415,7 @@ class Trials:
         """Whether results are finite where some inputs are made anew as the source makes them."""
         env, rng, cpu = self.made.environment(dims), np.random.default_rng(0), torch.device("cpu")
         with foreign(REAL_S), torch.no_grad():
-            leaves, tensors, _ = real(self.problem, self.sizes(dims), 0, self.scale)
-            values = self.made.values(leaves, tensors)
+            values = self.given(dims)
             for family in (NOMINAL, "other"):
                 again = made_inputs(making, env, rng, cpu, family, DTYPES["fp32"])
                 if any(again[name].shape != values[name].shape for name in again):
@@ -435,8 +434,7 @@ class Trials:
         symmetric = [name for name in making.types if patterns[name] == "symmetric"]
         with foreign(REAL_S), torch.no_grad():
             for dims in shapes[:MOST_DEGENERATE]:
-                leaves, tensors, _ = real(self.problem, self.sizes(dims), 0, self.scale)
-                values = self.made.values(leaves, tensors)
+                values = self.given(dims)
                 if any(bool((torch.linalg.eigvalsh(values[name].double()) <= 0).any()) for name in symmetric):
                     return True
         return not symmetric
@@ -448,11 +446,7 @@ class Trials:
         names = [each["name"] for each in floating if near_zero(each)]
         try:
             with foreign(FAINT_S), torch.no_grad():
-                leaves, tensors, _ = real(self.problem, self.sizes(dims), 0, self.scale)
-                values = {
-                    name: varied(v.double()) if v.is_floating_point() else v
-                    for name, v in self.made.values(leaves, tensors).items()
-                }
+                values = {n: varied(v.double()) if v.is_floating_point() else v for n, v in self.given(dims).items()}
                 return levels(self.graph, values, self.made.environment(dims), names)
         except Failed:  # a family less
             return []

@@ -153,12 +153,8 @@ class Selections:
         if mask is not None:
             if isinstance(value, Tensor) and value in self.held:
                 value = value.unflatten(self.held[value][0], mask.shape)  # type: ignore[no-untyped-call]
-            elif (
-                isinstance(value, Tensor) and value.dim()
-            ):  # a row for all, or rows that the source knows the number of
-                value = value if value.dim() <= x.dim() - at - mask.dim() else NotImplemented
-            if value is NotImplemented:
-                return value
+            elif isinstance(value, Tensor) and value.dim() > x.dim() - at - mask.dim():
+                return NotImplemented  # rows that the source knows the number of, and no row for all
             chosen = mask.reshape([*mask.shape, *[1] * (x.dim() - at - mask.dim())])
             x.copy_(torch.where(chosen, value, x))
             return None

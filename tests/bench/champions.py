@@ -40,7 +40,7 @@ from fitness.judging.timing import LogRatio, mean
 from fitness.profiling.roofline import Peaks, roofline
 from fitness.targets import peaks
 from operators.catalog import folders, load
-from operators.champions import Champion, champions, write_records
+from operators.champions import Champion, champions, is_of, write_records
 from operators.definition.spec import Operator, Task
 from operators.errors import DeviceError, UserError
 from operators.expression import ExpressionError
@@ -208,8 +208,7 @@ def at_home(rows: Sequence[Row]) -> list[Row]:
 
 
 def _is_home(row: Row) -> bool:
-    place = place_of(row["device"])
-    return Path(row["file"]).stem in (place, f"{place}-{row['dtype']}")
+    return is_of(row["file"], place_of(row["device"]), row["dtype"])
 
 
 def record(rows: Sequence[Row]) -> int:
@@ -222,12 +221,17 @@ def record(rows: Sequence[Row]) -> int:
     changed = 0
     for name in sorted({row["operator"] for row in by_key.values()}):
         operator = load(name)
-        known = [(each, by_key.get(Entry(name, each).key)) for each in champions(operator.folder)]
-        weaker = [row and row["untried"] and "compiled" in map(kind_of, each.library) for each, row in known]
-        found = [(each, None if less else row) for (each, row), less in zip(known, weaker, strict=True)]
-        changed += sum(row is not None for _, row in found)
-        write_records(operator, [each.model_copy(update=_figures(row)) if row else each for each, row in found])
+        known = champions(operator.folder)
+        found = [_renewed(each, by_key.get(Entry(name, each).key)) for each in known]
+        changed += sum(new is not old for new, old in zip(found, known, strict=True))
+        write_records(operator, found)
     return changed
+
+
+def _renewed(record: Champion, row: Row | None) -> Champion:
+    if row is None or (row["untried"] and "compiled" in map(kind_of, record.library)):
+        return record
+    return record.model_copy(update=_figures(row))
 
 
 def _figures(row: Row) -> dict[str, Any]:
