@@ -12,6 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+NOMINAL = "nominal"
+"""The family of inputs that are drawn as their distributions or their source say; `inputs` is told of families."""
+
 _NUMPY: Mapping[torch.dtype, Any] = {
     torch.float32: np.float32, torch.float64: np.float64, torch.int32: np.int32, torch.int64: np.int64,
 }  # fmt: skip

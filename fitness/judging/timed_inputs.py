@@ -21,8 +21,9 @@ import numpy as np
 
 from fitness.judging.device import KernelSession
 from fitness.oracle.cases import Case
-from fitness.oracle.inputs import FEW, NOMINAL
+from fitness.oracle.inputs import FEW
 from operators.definition.spec import Workload
+from operators.drawing import NOMINAL
 
 NOMINAL_SETS = 2
 """Nominal sets of each workload, which timed samples take turns with."""

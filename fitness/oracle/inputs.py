@@ -13,10 +13,10 @@ import torch
 from operators import drawing
 from operators.catalog import Functions
 from operators.definition.spec import Distribution, Operator, Pattern, Tensor
+from operators.drawing import NOMINAL
 from operators.dtypes import DType, resolve_dtype
 from operators.errors import OperatorError
 
-NOMINAL = "nominal"
 FEW = "few"
 SPECIALS = "specials"
 UNNOTICED = "unnoticed"

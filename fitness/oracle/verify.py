@@ -26,7 +26,6 @@ from fitness.oracle.bounds import Judgement, judge, place_of
 from fitness.oracle.cases import NAIVE, Case, Question, Related, Trusted
 from fitness.oracle.inputs import (
     FEW,
-    NOMINAL,
     SPECIALS,
     TORCH_DTYPES,
     Inputs,
@@ -44,6 +43,7 @@ from fitness.sandbox.memory import Memory
 from fitness.words import digits, of_bound
 from operators.catalog import Functions
 from operators.definition.spec import Operator, Tensor, Workload
+from operators.drawing import NOMINAL
 from operators.dtypes import DTYPES, DType
 from operators.errors import OperatorError
 from operators.relations import Relation

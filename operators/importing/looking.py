@@ -22,6 +22,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from operators.definition.forms import tensors_bytes
+from operators.drawing import NOMINAL
 from operators.dtypes import DTYPES
 from operators.errors import OperatorError
 from operators.expression import MAX_CHARACTERS
@@ -29,7 +30,7 @@ from operators.importing.draws import near_zero, observed, shrunk, varied
 from operators.importing.foreign import Failed, Unrolled, foreign
 from operators.importing.graphs.faint import Level, levels
 from operators.importing.graphs.graph import RECURRENCES, Graph, checked, evaluate
-from operators.importing.graphs.inputs import NOMINAL, Making, made_inputs, making_of
+from operators.importing.graphs.inputs import Making, made_inputs, making_of
 from operators.importing.makers import made_by_source
 from operators.importing.problems import Problem, problem_of
 from operators.importing.running import running

@@ -25,13 +25,14 @@ from rich.console import Console
 from rich.table import Table
 
 from fitness.judging.pipeline import at_size
-from fitness.judging.timed_inputs import COMPANY, NOMINAL, NOMINAL_SETS, dealt, most_company
+from fitness.judging.timed_inputs import COMPANY, NOMINAL_SETS, dealt, most_company
 from fitness.oracle.bounds import judge
 from fitness.oracle.cases import Case, Question
 from fitness.oracle.places import CpuPlace
 from fitness.oracle.verify import Oracle
 from operators.catalog import functions, load
 from operators.definition.spec import Workload
+from operators.drawing import NOMINAL
 from tests.bench.calibration import RIGHT, Kernels
 
 STAGES = ("screen", "full", "confirm")

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from fitness.judging.pipeline import hand, revealing
-from fitness.judging.timed_inputs import NOMINAL, dealt
+from fitness.judging.timed_inputs import dealt
 from fitness.oracle.inputs import FEW, OVERWHELMING, SPECIALS, carriers, overwhelming
 from fitness.oracle.verify import Oracle
 from operators.catalog import functions, load
 from operators.definition.spec import Workload
+from operators.drawing import NOMINAL
 
 SHAPES = [Workload("test", {"n": n}) for n in (3, 8, 100, 1023)]
 

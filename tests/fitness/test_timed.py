@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fitness.judging.timed_inputs import COMPANY, NOMINAL, NOMINAL_SETS, TimedInputs, dealt, most_company
+from fitness.judging.timed_inputs import COMPANY, NOMINAL_SETS, TimedInputs, dealt, most_company
+from operators.drawing import NOMINAL
 
 FAMILIES = ("nominal", "scaled", "integers", "structured", "specials", "mixture")
 

@@ -16,13 +16,13 @@ import numpy as np
 import torch
 
 from operators import drawing
+from operators.drawing import NOMINAL
 from operators.dtypes import DType
 from operators.errors import OperatorError
 from operators.expression import ExpressionError
 from operators.files import read_text
 from operators.importing.graphs.graph import TORCH_DTYPES, Graph, GraphTensor, checked, evaluate
 
-NOMINAL = "nominal"
 LAWS = ("uniform", "normal", "integers", "permutation")
 FEW = 3
 """Different numbers of a draw with ties."""
