@@ -247,7 +247,6 @@ class Search:
         """
         at_once = max(1, min(MOST_AT_ONCE, len(self.states) // (2 * self.pool.judges)))
         asleep = {task for task, state in self.states.items() if state.fault or state.idle >= IDLE_LIMIT}
-        asleep |= self.scheduler.next_are_guests()
         begun: list[Outstanding] = []
         rows: list[Rows] = []
         waiting: Counter[Task] = Counter()

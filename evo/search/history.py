@@ -118,7 +118,6 @@ class History:
     def ask(self, state: TaskState, wanted: int) -> tuple[list[Outstanding], Rows]:
         """Ask a strategy; return its requests with what is known of their parents now, and the rows to be committed."""
         requests = state.strategy.ask(wanted)
-        state.asked(requests)
         if not requests:
             return [], {}
         rows = records.ask_rows(requests, seq=self._next(), wanted=wanted, at=self.now())
@@ -311,7 +310,6 @@ class History:
                 self._receive(request)
         else:
             state.strategy.asked(requests, rows[0]["wanted"])
-            state.asked(requests)
         return requests
 
     def _tell_again(self, row: Row) -> Individual:

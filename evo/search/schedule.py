@@ -13,12 +13,11 @@ from evo.budget import Budget, RunClock
 from evo.search.evaluator import Evaluator
 from evo.search.history import Done, History
 from evo.search.models import Models
-from evo.search.task import Outstanding, TaskState, verdict_s
+from evo.search.task import Outstanding, verdict_s
 from evo.search.watchdog import Alarm, Watchdog
 from mutators.base import Kind
 from mutators.llm.outside import Tasks
 from mutators.llm.settings import LlmSettings, is_outside
-from operators.definition.spec import Task
 
 TICK_S = 1.0
 """A run looks at its clock so often at least."""
@@ -69,10 +68,6 @@ class InFlight:
     def at(self, kernel_ids: Collection[str]) -> Tasks:
         """Return the tasks that have one of these kernels judged."""
         return {task for task, asked in self._asked.items() if self.judging.get(asked.request.id) in kernel_ids}
-
-    def has(self, state: TaskState, kind: Kind) -> bool:
-        """Return whether a request of such a kind is worked on for a task."""
-        return any(asked.state is state and asked.request.kind is kind for asked in self._asked.values())
 
     @property
     def outdated(self) -> Tasks:
@@ -202,15 +197,9 @@ class Scheduler:
                 yield asked
 
     def _early(self, asked: Outstanding) -> bool:
-        """A guest comes after its task's ancestors: it is judged against the best of them, and a short run has them
-        all."""
-        if asked.request.kind is not Kind.GUEST:
-            return False
-        return not asked.state.begun or self.flight.has(asked.state, Kind.ANCESTOR)
-
-    def next_are_guests(self) -> set[Task]:
-        """The tasks whose guest waits for the last of its ancestors, so that nothing else should come between."""
-        return {asked.state.task for asked in self._postponed if asked.state.begun and self._early(asked)}
+        """A guest comes after the naive kernel, which is first and which it is timed beside, and before the other
+        ancestors: a short run may not get to all of them."""
+        return asked.request.kind is Kind.GUEST and not asked.state.told
 
     def _may_take_up(self) -> bool:
         """Whether what had to wait may be gone on with: duplicates took no evaluation.

@@ -20,7 +20,7 @@ from evo.strategies.base import Leader, Strategy
 from fitness.evaluation import Evaluation
 from fitness.judging.base import Anchor
 from fitness.profiling.profiles import Profile
-from mutators.base import Earlier, Kind, Parent, Request
+from mutators.base import Earlier, Parent, Request
 from mutators.briefing import Attempt
 from mutators.prompts.informed import limits, place
 from mutators.registry import asks_model
@@ -72,8 +72,6 @@ class TaskState:
     """Kernels that have a verdict, those that are about to be told among them."""
     profile_notes: ProfileNotes = field(init=False)
     """Profiles of its kernels."""
-    begun: bool = False
-    """Whether the strategy has asked for all its ancestors: it wants something else by now, or nothing."""
     in_flight: int = 0
     told: int = 0
     generations: dict[str, int] = field(default_factory=dict)
@@ -133,10 +131,6 @@ class TaskState:
     def load(self) -> int:
         """Requests that were told or are under way."""
         return self.told + self.in_flight
-
-    def asked(self, requests: Sequence[Request]) -> None:
-        """Take note of what the strategy asks for."""
-        self.begun = self.begun or not requests or any(request.kind is not Kind.ANCESTOR for request in requests)
 
     def born(self, parents: Sequence[str], request: Request, kernel: Kernel | None) -> tuple[int, bool]:
         """The generation of a child of these parents, told now, and whether it is new; takes note of it."""
