@@ -221,6 +221,11 @@ class _Judge:
         if gain.value - Z95 * gain.se <= 0.0:
             raise _Stays(f"the best is {_said(gain)} of {current.file} ({old.level}), which is not faster beyond doubt")
         ours, theirs = (self._beside_naive(operator, task, kernel) for kernel in (best.id, standing_id))
+        if missing := ours.keys() - theirs.keys():
+            raise _Stays(
+                f"{current.file} was not timed at {len(missing)} of its {len(ours)} sizes in this run: "
+                f"evo resume {self.run.folder} --confirm"
+            )
         self._check_nowhere_slower(ours, theirs, current.file)
         found = {"over_previous": _rounded(gain.value), "over_previous_interval": _interval(gain)}
         return found, f"{_said(gain)} of {current.file} ({old.level})"

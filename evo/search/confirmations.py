@@ -1,4 +1,4 @@
-"""The last act of a run: each task's leader is measured a second time, independently."""
+"""The last act of a run: each task's leader is measured a second time, independently, and what it may replace."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import asyncio
 import heapq
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 
 from evo import rows as records
 from evo.budget import RunClock
@@ -18,6 +19,7 @@ from evo.workers.dispatch import RunPool
 from evo.workers.pool import Undone
 from fitness.evaluation import Level
 from operators.errors import OperatorError
+from operators.identity import short
 
 MOST_SHARE = 0.3
 """Largest share of the time limit reserved for final confirmations."""
@@ -46,6 +48,8 @@ class Confirmations:
         self._clock = clock
         self._queue: deque[tuple[TaskState, int]] = deque()
         """Tasks whose leader is to be confirmed, each with how often that was tried."""
+        self._champions: deque[tuple[TaskState, str]] = deque()
+        """Champions that are to be confirmed, by their kernels' ids."""
         self._running: list[str] = []
         """Operators whose leader is being confirmed."""
 
@@ -90,7 +94,8 @@ class Confirmations:
 
         Without a time limit rivals are compiled before, and one that was confirmed beside others alone is so once more.
         `place` tells these confirmations from those of other sessions. A leader that fails loses its place, and the
-        next one is confirmed: `attempts` of each task at most.
+        next one is confirmed: `attempts` of each task at most. At last champions that the run began with are, where
+        there is time and a new kernel is better: `evo champion` holds the two against each other at every size.
         """
         leaders = {row["task"]: row for row in self._history.leaders() if self._is_due(row)}
         found = [(state, leaders[str(state.task)]) for state in self._states.values() if str(state.task) in leaders]
@@ -98,24 +103,42 @@ class Confirmations:
         found.sort(key=lambda each: (each[1]["kernel_id"] == each[0].baseline.id, -each[1]["log_speedup"]))
         self._queue.extend((state, 0) for state, _ in found)
         await asyncio.gather(*(self._work(place, attempts) for _ in range(self._pool.judges)))
+        self._champions.extend(self._history.beaten_champions())
+        await asyncio.gather(*(self._work_on_champions(place) for _ in range(self._pool.judges)))
 
     async def _work(self, place: str, attempts: float) -> None:
         """Confirm one leader after the other, until no task waits that there may be time for."""
         while self._queue:
             state, attempt = self._next()
-            if self._clock.grace_s < LEAST_OF_EXPECTED * self.expected_s(state):
-                continue
-            name = state.task.operator
-            self._running.append(name)
-            try:
+            async with self._judged(state) as there_is_time:
+                if not there_is_time:
+                    continue
                 if await self._confirm_leader(state, f"{place}.{attempt}") and attempt + 1 < attempts:
                     self._queue.append((state, attempt + 1))  # after those of other tasks
-            except OperatorError as error:
-                await self._history.fail(state, str(error))
-            except Undone:  # it stays unconfirmed, as for want of time
-                continue
-            finally:
-                self._running.remove(name)
+
+    async def _work_on_champions(self, place: str) -> None:
+        while self._champions:
+            state, kernel_id = self._champions.popleft()
+            async with self._judged(state) as there_is_time:
+                if there_is_time:
+                    await self._confirm(state, kernel_id, f"{place}.{short(kernel_id)}")
+
+    @asynccontextmanager
+    async def _judged(self, state: TaskState) -> AsyncIterator[bool]:
+        """A task of which a kernel is confirmed meanwhile, if there may be time for it: it says so."""
+        if self._clock.grace_s < LEAST_OF_EXPECTED * self.expected_s(state):
+            yield False
+            return
+        name = state.task.operator
+        self._running.append(name)
+        try:
+            yield True
+        except OperatorError as error:
+            await self._history.fail(state, str(error))
+        except Undone:  # it stays unconfirmed, as for want of time
+            pass
+        finally:
+            self._running.remove(name)
 
     def _next(self) -> tuple[TaskState, int]:
         """The first in the queue that there should be time for, else the shortest; it leaves the queue.
@@ -140,16 +163,20 @@ class Confirmations:
         leader = next(filter(self._is_due, self._history.leaders(state.task)), None)
         if not leader:
             return False
-        kernel = self._history.parents.find((leader["kernel_id"], ""), baseline=state.baseline).kernel
         if self._is_patient:
             await self._verdicts.choose_rivals(state.task, state.baseline)
+        leader = await self._confirm(state, leader["kernel_id"], place)
+        return leader is not None and leader["level"] != Level.CONFIRMED.value
+
+    async def _confirm(self, state: TaskState, kernel_id: str, place: str) -> Row | None:
+        """Confirm a kernel; return the row of the task's leader from then on."""
+        kernel = self._history.parents.find((kernel_id, ""), baseline=state.baseline).kernel
         last = await self._verdicts.confirm(state.task, kernel)
         state.took_confirm(kernel.id, last.stage_ms.get("confirm", 0.0) / 1e3 if last.correct else 0.0)
         name = f"{state.task}/final/{place}"
         rows = records.evaluation_rows(last, evaluation_id=name, request_id=None, at=self._history.now())
         await self._history.commit(rows)
-        leader = await self._history.fit(state)
-        return leader is not None and leader["level"] != Level.CONFIRMED.value
+        return await self._history.fit(state)
 
 
 def _makespan(jobs_s: Iterable[float], devices: int) -> float:

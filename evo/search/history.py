@@ -170,6 +170,11 @@ class History:
         """Return the row of the fastest kernel of every task, or of this one, as it stands now."""
         return rows_of(self.store, "search.leaders", task=str(task) if task else None)
 
+    def beaten_champions(self) -> list[tuple[TaskState, str]]:
+        """Return the ids of champions that tasks began with, never confirmed, where a new kernel is confirmed best."""
+        rows = rows_of(self.store, "search.beaten_champions")
+        return [(state, row["kernel_id"]) for row in rows if (state := self.states.get(Task.parse(row["task"])))]
+
     def profiled_again(self, row: Row) -> None:
         """Let a stored profile count."""
         state = self.states[Task.parse(row["task"])]

@@ -58,7 +58,7 @@ def searched(operator: Operator, tmp_path: Path) -> Iterator[Callable[..., Run]]
     def found(
         best: float = 1.2, champion: float = 1.0, *, se: float = 0.01, level: str = "confirmed",
         status: str = "correct", old: str = "correct", started: str = "champions/h200",
-        by_workload: tuple[tuple[float, float], ...] = (), **changed: Any,
+        by_workload: tuple[tuple[float, ...], ...] = (), **changed: Any,
     ) -> Run:  # fmt: skip
         task, source = f"{operator.name}/fp32/cuda", operator.naive("cuda")
         written = source.replace("[[launch]]", "[tune]\nBLOCK = [256, 512]\n[[launch]]").replace("256", "BLOCK")
@@ -89,6 +89,7 @@ def searched(operator: Operator, tmp_path: Path) -> Iterator[Callable[..., Run]]
                 {"evaluation_id": evaluation["evaluation_id"], "workload": f"n={number}", "latency_us": 1.0,
                  "anchor_latency_us": 1.0, "log_ratio": ratios[column], "log_ratio_se": 0.01, "pairs": 9}
                 for number, ratios in enumerate(by_workload)
+                if column < len(ratios)
             ]  # fmt: skip
         known = fingerprint(operator, target="cuda", workload_set=changed.get("workload_set", "cpu"))
         config = {"operators": [str(operator.folder)], "target": "cuda", "workload_set": "cpu"} | changed
@@ -177,6 +178,7 @@ WHY = [
         {"by_workload": ((2.0, 1.0), (0.3, 0.5))},
         "0.819x (95 %: 0.796 to 0.842) of h200.cu on n=1, and slower on 1 of 2",
     ),
+    ({"by_workload": ((2.0, 1.0), (2.0,))}, "h200.cu was not timed at 1 of its 2 sizes in this run: evo resume"),
     ({"by_workload": ((2.0, 1.0), (-0.1, -0.1))}, "of the naive kernel on n=1, and slower on 1 of 2 workloads; search"),
     ({"level": "full"}, "no kernel of the run is confirmed: evo resume"),
     ({"status": "quarantined"}, "no kernel of the run is confirmed"),

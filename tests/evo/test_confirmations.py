@@ -34,6 +34,8 @@ class Bench:
     """By operator, how many other kernels claim as much, and fail."""
     alone: list[str] = field(default_factory=list)
     """Operators whose leaders are confirmed already, with rivals that were not tried."""
+    beaten: dict[str, str] = field(default_factory=dict)
+    """By operator, the kernel of its champion, which its leader beats and no confirmation looked at."""
     now_s: float = 0.0
     order: list[str] = field(default_factory=list)
     """Operators whose leaders were confirmed."""
@@ -76,6 +78,10 @@ class Bench:
             for state in self.states.values()
             if task in (None, state.task)
         ]
+
+    def beaten_champions(self) -> list[tuple[TaskState, str]]:
+        """Those of `beaten`."""
+        return [(self.states[Task(name, "fp32", "cpu")], kernel_id) for name, kernel_id in self.beaten.items()]
 
     def find(self, source: tuple[str, str], *, baseline: Kernel) -> Any:
         """A kernel by its id."""
@@ -130,6 +136,20 @@ class Bench:
 def test_the_greatest_gain_comes_first_and_a_naive_kernel_last() -> None:
     gains = {"a": 0.1, "b": 0.0, "c": 2.0, "d": -0.2, "e": 0.5}
     assert Bench(dict.fromkeys(gains, 1.0), gains).end() == ["c", "e", "a", "d", "b"]
+
+
+def test_champions_that_were_beaten_come_last_if_there_is_time() -> None:
+    def ended(limit_s: float) -> list[str]:
+        bench = Bench(dict.fromkeys("ab", 10.0), {"a": 0.5, "b": 1.0}, limit_s=limit_s)
+        for state in bench.states.values():
+            state.full_s = 10.0 / (CONFIRM_TO_FULL + 1)
+            champion = Kernel(state.task.operator, "cpu", "champion")
+            bench.kernels[champion.id] = champion
+            bench.beaten[state.task.operator] = champion.id
+        return bench.end()
+
+    assert ended(100.0) == ["b", "a", "a", "b"]
+    assert ended(21.0) == ["b", "a"]
 
 
 def test_what_goes_on_and_what_is_left_is_said() -> None:

@@ -351,6 +351,34 @@ def test_a_guest_that_is_there_early_is_judged_right_after_the_naive_kernel(axpb
 
 
 @pytest.mark.slow
+def test_a_champion_that_a_guest_beats_is_confirmed_too(axpb: Operator, tmp_path: Path) -> None:
+    """`evo champion` holds the two against each other at every size, not by the few of a screening."""
+    run, folder, source = tmp_path / "run", tmp_path / "axpb", axpb.naive("cpu")
+    copytree(axpb.folder, folder)
+    (folder / "champions").mkdir()
+    (folder / "champions" / "here.cpp").write_text(f"{source}// champion\n", encoding="utf-8")
+    made = {"strategy": "islands", "operators": [str(folder)], "ancestors": "all"}
+    gains = {"// champion": 1.0, "// guest": 2.0}
+
+    def searched(evaluations: int) -> None:
+        found = model_runs.config("", llm=None, budget={"evaluations": evaluations}, **made)
+        ((operator, task),) = found.tasks()
+        naive = Kernel(operator.name, "cpu", source)
+        stage = ScriptedFitness(
+            task, naive, lambda kernel: gains.get(kernel.source.splitlines()[-1], 0.0), operator=operator
+        )
+        session(run, found, fitness={task: stage})
+
+    searched(1)
+    tell(run, json.dumps({"source": f"{source}// guest\n"}))
+    searched(3)
+    confirmed = rows(run, "select source from evaluations join kernels using (kernel_id) where level = 'confirmed'")
+    assert {row["source"].splitlines()[-1] for row in confirmed} >= {"// champion", "// guest"}
+    (champion,) = rows(run, "select level from best join kernels using (kernel_id) where source like '%// guest%'")
+    assert champion["level"] == "confirmed"
+
+
+@pytest.mark.slow
 def test_a_guest_that_no_evaluation_is_left_for_waits_for_a_larger_budget(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     made = model_runs.config("", strategy="random", llm=None, budget={"evaluations": 4})

@@ -9,6 +9,15 @@ select task, kernel_id, level, log_speedup, stands_at,
     evaluation_id in (select evaluation_id from library_timings where untried is not null) as lacks_rivals
 from best where $task is null or task = $task
 
+-- [beaten_champions]
+-- Correct champions that tasks began with and no confirmation looked at, where the best is confirmed and is no ancestor.
+select c.task, c.kernel_id
+from proposals c join verdicts v using (task, kernel_id) join best b on b.task = c.task
+where c.kind = 'ancestor' and starts_with(c.description, 'champions/') and c.is_new
+    and v.status = 'correct' and v.level <> 'confirmed' and b.level = 'confirmed'
+    and b.kernel_id not in (select kernel_id from proposals where task = b.task and kind = 'ancestor')
+order by c.task, c.number
+
 -- [confirmed]
 -- Every kernel that a confirmation looked at, and how long it took if it was passed.
 select task, kernel_id, case when status = 'correct' then coalesce(confirm_ms, 0) else 0 end as took_ms
