@@ -1,4 +1,4 @@
-"""What is made once per session, whatever the number of pytest's processes."""
+"""Folders that are made once per session, whatever the number of pytest's processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 
-def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
     """The folder of this name, which is made by whichever of pytest's processes asks for it first."""
     base = factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
