@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -48,14 +49,12 @@ def test_a_detached_run_outlives_its_command_and_a_look_leaves_it_alone(tmp_path
 
 
 @pytest.mark.slow
-def test_a_run_is_resumed_detached_too(tmp_path: Path) -> None:
-    command = [*EVO, "run", OPERATOR, "--budget", "2evals", "--workers", "1", "--runs", str(tmp_path)]
-    subprocess.run(command, check=True, capture_output=True)
-    more = [*EVO, "resume", "last", "--budget", "4evals", "--runs", str(tmp_path), "--detach"]
+def test_a_run_is_resumed_detached_too(run_folder: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(run_folder, tmp_path / run_folder.name))
+    more = [*EVO, "resume", "last", "--budget", "6evals", "--runs", str(tmp_path), "--detach"]
     begun = subprocess.run(more, capture_output=True, text=True)
     assert begun.returncode == 0, begun.stderr
-    (folder,) = (path.parent for path in tmp_path.glob("*/run.log"))
-    while "ended: evaluations 4 of 4" not in (folder / "run.log").read_text():
+    while "ended: evaluations 6 of 6" not in (folder / "run.log").read_text():
         time.sleep(0.1)
 
 
