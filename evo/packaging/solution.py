@@ -136,7 +136,8 @@ def _check(tensor: Tensor, named: str) -> str:
     return f'check("{tensor.name}", {named}, {binding.shape(tensor)});'
 
 
-_UNIT = """#include <ATen/ATen.h>
+_UNIT = """#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 #include <torch/csrc/utils/pybind.h>
 
 {head}

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +10,7 @@ from evo.cli import commands
 from evo.session import LocalBackend
 from fitness.testing import scripted
 from tests.inline import InlinePool
+from tests.once import once
 
 AXPB = str(Path(__file__).parents[1] / "data" / "axpb")
 
@@ -25,7 +23,16 @@ def quickly_made(made_once: None) -> None:
 @pytest.fixture(scope="session")
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of the real engine on the smallest operator, through the command line; to be read alone."""
-    return _once(tmp_path_factory, "real", lambda runs: _run("--runs", str(runs), "--workers", "1"))
+    runs = once(tmp_path_factory, "run-real", lambda runs: _run("4evals", runs, "--workers", "1"))
+    return next(runs.iterdir())
+
+
+@pytest.fixture(scope="session")
+def waiting_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the real engine that waits for one answer from outside; to be copied."""
+    outside = ("--workers", "1", "--llm", "outside", "--set", "llm.concurrency=1")
+    runs = once(tmp_path_factory, "run-waiting", lambda runs: _run("2evals", runs, *outside))
+    return next(runs.iterdir())
 
 
 @pytest.fixture(scope="session")
@@ -35,27 +42,15 @@ def scripted_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     def make(runs: Path) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(LocalBackend, "pool", lambda _, config, *__: InlinePool(dict(scripted(config.tasks()))))
-            _run("--runs", str(runs))
+            _run("4evals", runs)
 
-    return _once(tmp_path_factory, "scripted", make)
+    return next(once(tmp_path_factory, "run-scripted", make).iterdir())
 
 
-def _run(*options: str) -> None:
+def _run(budget: str, runs: Path, *options: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", ["evo", "run", AXPB, "--budget", "4evals", *options])
+        patch.setattr("sys.argv", ["evo", "run", AXPB, "--budget", budget, "--runs", str(runs), *options])
         try:
             commands.main()
         except SystemExit as stop:
             assert not stop.code
-
-
-def _once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
-    """The one run in a folder that is made by whichever of pytest's processes asks for it first."""
-    base = factory.getbasetemp()
-    runs = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / f"run-{name}"
-    with runs.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not runs.exists():
-            make(runs)
-    (folder,) = runs.iterdir()
-    return folder

@@ -12,10 +12,12 @@ import pytest
 from evo.config import RunConfig
 from evo.report import health
 from evo.report.health import BEYOND_ANCESTORS, too_small
-from evo.session import run_row
+from evo.session import LocalBackend, run_row
 from evo.store import Store
 from evo.workers.local import Claims
+from fitness.testing import scripted
 from tests.evo.test_cli import evo
+from tests.inline import InlinePool
 
 AXPB = str(Path(__file__).parents[1] / "data" / "axpb")
 
@@ -78,9 +80,8 @@ def test_the_pace_of_an_earlier_run_of_the_same_operators_tells(run_folder: Path
 
 @pytest.mark.slow
 def test_the_command_says_it_before_it_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    code, _, said = evo(
-        monkeypatch, capsys, "run", AXPB, "--budget", "2evals", "--workers", "1", "--runs", str(tmp_path)
-    )
+    monkeypatch.setattr(LocalBackend, "pool", lambda _, config, *__: InlinePool(dict(scripted(config.tasks()))))
+    code, _, said = evo(monkeypatch, capsys, "run", AXPB, "--budget", "2evals", "--runs", str(tmp_path))
     assert code == 0
     assert said.index("evo: the budget suffices for 2 kernels or so") < said.index("run ")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from evo.api import Run
 from evo.report.health import health, state_of
 from evo.report.live import attach
+from tests.bench.kills import alive
 from tests.evo import test_search
 from tests.evo.test_runs import EVO, OPERATOR
 
@@ -21,55 +23,45 @@ from tests.evo.test_runs import EVO, OPERATOR
 @pytest.mark.slow
 def test_a_detached_run_outlives_its_command_and_a_look_leaves_it_alone(tmp_path: Path) -> None:
     command = [*EVO, "run", OPERATOR, "--budget", "1h", "--workers", "1", "--runs", str(tmp_path), "--detach"]
-    begun = subprocess.run(command, capture_output=True, text=True, timeout=120, start_new_session=True)
+    begun = subprocess.run(command, capture_output=True, text=True, start_new_session=True)
     assert begun.returncode == 0, begun.stderr
     (folder,) = (path.parent for path in tmp_path.glob("*/run.log"))
     process = int(begun.stdout.partition("(process ")[2].partition(",")[0])
     assert os.getsid(process) == process, "no terminal's signals reach it"
     assert f"evo attach {folder}" in begun.stdout and f"kill {process}" in begun.stdout
     try:
-        deadline = time.monotonic() + 120
         while state_of(Run(folder))[0] != "running":
-            assert time.monotonic() < deadline
             time.sleep(0.1)
         look = subprocess.Popen(
             [*EVO, "attach", str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         assert look.stdout and "running" in look.stdout.readline()
         look.send_signal(signal.SIGINT)
-        _, said = look.communicate(timeout=60)
+        _, said = look.communicate()
         assert look.returncode == 0 and f"run {folder} is left alone" in said
         assert state_of(Run(folder))[0] == "running"
     finally:
         os.kill(process, signal.SIGTERM)
-    deadline = time.monotonic() + 120
-    while state_of(Run(folder))[0] == "running":
-        assert time.monotonic() < deadline
+    while alive({process}):
         time.sleep(0.1)
     assert health(Run(folder)).state == "stopped"
-    while f"stopped; continue with: evo resume {folder}" not in (folder / "run.log").read_text():
-        assert time.monotonic() < deadline, "what it had to say is in its log"
-        time.sleep(0.1)
+    assert f"stopped; continue with: evo resume {folder}" in (folder / "run.log").read_text()
 
 
 @pytest.mark.slow
-def test_a_run_is_resumed_detached_too(tmp_path: Path) -> None:
-    command = [*EVO, "run", OPERATOR, "--budget", "2evals", "--workers", "1", "--runs", str(tmp_path)]
-    subprocess.run(command, check=True, capture_output=True, timeout=120)
-    more = [*EVO, "resume", "last", "--budget", "4evals", "--runs", str(tmp_path), "--detach"]
-    begun = subprocess.run(more, capture_output=True, text=True, timeout=120)
+def test_a_run_is_resumed_detached_too(run_folder: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(run_folder, tmp_path / run_folder.name))
+    more = [*EVO, "resume", "last", "--budget", "6evals", "--runs", str(tmp_path), "--detach"]
+    begun = subprocess.run(more, capture_output=True, text=True)
     assert begun.returncode == 0, begun.stderr
-    (folder,) = (path.parent for path in tmp_path.glob("*/run.log"))
-    deadline = time.monotonic() + 120
-    while "ended: evaluations 4 of 4" not in (folder / "run.log").read_text():
-        assert time.monotonic() < deadline
+    while "ended: evaluations 6 of 6" not in (folder / "run.log").read_text():
         time.sleep(0.1)
 
 
 @pytest.mark.slow
 def test_what_is_wrong_is_said_at_once_and_nothing_is_left(tmp_path: Path) -> None:
     command = [*EVO, "run", "no_such_operator", "--runs", str(tmp_path / "runs"), "--detach"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr.startswith("evo: ") and "no_such_operator" in done.stderr and done.stderr.count("\n") == 1
     assert not list((tmp_path / "runs").iterdir())

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -66,14 +67,8 @@ def draft(text: str) -> str:
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Path:
-    """A run of the real engine that waits for one answer."""
-    code, _, said = evo(
-        monkeypatch, capsys, "run", str(OPERATOR), "--llm", "outside", "--budget", "2evals", "--workers", "1",
-        "--set", "llm.concurrency=1", "--runs", str(tmp_path),
-    )  # fmt: skip
-    assert code == 0, said
-    return next(tmp_path.iterdir())
+def run(waiting_folder: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(waiting_folder, tmp_path / waiting_folder.name))
 
 
 @pytest.mark.slow

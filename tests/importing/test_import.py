@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,8 @@ from operators.errors import UserError
 from operators.importing.looking import Trials
 from operators.importing.readers import read
 from operators.kernel import Kernel
+from tests.importing.conftest import DATA
 
-DATA = Path(__file__).parents[1] / "data" / "imports"
 BASE = DATA / "3_Linear_Gelu_Scale.py"
 DEEP = """
 import torch
@@ -149,9 +149,8 @@ def test_a_source_finds_packages_that_pythonpath_names(tmp_path: Path, monkeypat
 
 
 @pytest.mark.slow
-def test_a_definition_keeps_its_constants_and_its_workloads(tmp_path: Path) -> None:
-    folder, _ = import_problem(str(DATA / "scaled"), out=tmp_path / "scaled")
-    operator = load(str(folder))
+def test_a_definition_keeps_its_constants_and_its_workloads(imported: Callable[[str], Path]) -> None:
+    operator = load(str(imported("scaled")))
     assert operator.dims == ("rows",) and operator.dtypes["cuda"][0] == "bf16"
     assert [workload.dims["rows"] for workload in operator.workload_set("published")] == [128, 2048]
 
@@ -174,17 +173,15 @@ def test_a_loop_over_an_axis_that_no_workload_tells_is_run_once(tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_constants_that_nothing_insists_on_vary_in_hidden_shapes(tmp_path: Path) -> None:
-    folder, _ = import_problem(str(DATA / "product.json"), out=tmp_path / "product")
-    operator = load(str(folder))
+def test_constants_that_nothing_insists_on_vary_in_hidden_shapes(imported: Callable[[str], Path]) -> None:
+    operator = load(str(imported("product.json")))
     assert operator.dims == ("M", "N", "K")
     assert {shape.dims["N"] for shape in operator.hidden} != {40960}
 
 
 @pytest.mark.slow
-def test_a_gpu_mode_problem_is_read_without_a_gpu(tmp_path: Path) -> None:
-    folder, _ = import_problem(str(DATA / "shifted"), out=tmp_path / "shifted")
-    operator = load(str(folder))
+def test_a_gpu_mode_problem_is_read_without_a_gpu(imported: Callable[[str], Path]) -> None:
+    operator = load(str(imported("shifted")))
     assert operator.dims == ("size",)
     assert [tensor.name for tensor in operator.inputs] == ["data_0"]
     assert 4096 in [workload.dims["size"] for workload in operator.workload_set("published")]

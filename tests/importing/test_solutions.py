@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ from evo.outside.importing import import_problem
 from evo.packaging.package import from_file
 from evo.packaging.solution import write_solution
 from operators.errors import UserError
+from tests.importing.conftest import DATA
 
-DATA = Path(__file__).parents[1] / "data" / "imports"
 SIZES = {"batch = 4096": "batch = 30", "features, width = 65536, 32768": "features, width = 70, 33"}
 ALONE = """
 import sys, torch
@@ -90,10 +91,9 @@ def small(folder: Path) -> Path:
     return problem
 
 
-def solved(problem: Path, wanted: str, place: Path, target: str = "cpu") -> Path:
-    """The solution that the first kernel of a problem is."""
-    folder, _ = import_problem(str(problem), out=place / "operator", name="solved")
-    write_solution(from_file(str(folder), "naive", target=target), wanted, place / "out")
+def solved(operator: Path, wanted: str, place: Path) -> Path:
+    """The solution that the first kernel of an imported operator is."""
+    write_solution(from_file(str(operator), "naive", target="cpu"), wanted, place / "out")
     return place / "out"
 
 
@@ -110,29 +110,33 @@ def alone(script: str, folder: Path, *arguments: Path) -> str:
 @pytest.mark.slow
 def test_a_module_with_the_kernel_agrees_with_its_task(tmp_path: Path) -> None:
     problem = small(tmp_path)
-    out = solved(problem, "kernelbench", tmp_path)
+    operator, _ = import_problem(str(problem), out=tmp_path / "operator", name="solved")
+    out = solved(operator, "kernelbench", tmp_path)
     assert alone(MODULES, tmp_path, problem, out / "model_new.py") == "right"
 
 
 @needs_ninja
 @pytest.mark.slow
-def test_a_submission_returns_what_its_reference_does(tmp_path: Path) -> None:
-    out = solved(DATA / "shifted", "gpumode", tmp_path)
+def test_a_submission_returns_what_its_reference_does(imported: Callable[[str], Path], tmp_path: Path) -> None:
+    out = solved(imported("shifted"), "gpumode", tmp_path)
     assert alone(SUBMISSION, tmp_path, out / "submission.py") == "right"
 
 
 @needs_ninja
 @pytest.mark.slow
-def test_a_solution_is_compiled_as_it_says_and_writes_into_its_last_arguments(tmp_path: Path) -> None:
-    out = solved(DATA / "scaled", "sol", tmp_path)
+def test_a_solution_is_compiled_as_it_says_and_writes_into_its_last_arguments(
+    imported: Callable[[str], Path], tmp_path: Path
+) -> None:
+    out = solved(imported("scaled"), "sol", tmp_path)
     (tmp_path / "build").mkdir()
     assert alone(DEFINITION, tmp_path, out / "solution.json", tmp_path / "build") == "right"
 
 
 @pytest.mark.slow
-def test_a_cuda_solution_brings_its_sources_and_names_its_entry(tmp_path: Path) -> None:
-    folder, _ = import_problem(str(DATA / "product.json"), out=tmp_path / "operator", name="solved")
-    subject = from_file(str(folder), "naive", target="cuda")
+def test_a_cuda_solution_brings_its_sources_and_names_its_entry(
+    imported: Callable[[str], Path], tmp_path: Path
+) -> None:
+    subject = from_file(str(imported("product.json")), "naive", target="cuda")
     write_solution(subject, "flashinfer", tmp_path / "out")
     solution: dict[str, Any] = json.loads((tmp_path / "out" / "solution.json").read_text())
     assert solution["definition"] == "product_n40960_k8192" and solution["spec"]["destination_passing_style"]

@@ -93,9 +93,10 @@ def test_the_launcher_in_cpp_builds_and_passes_its_test(folder: Path, tmp_path: 
 @pytest.mark.slow
 def test_a_package_works_in_an_empty_environment(folder: Path, tmp_path: Path) -> None:
     """With numpy and nothing else."""
-    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
     python = str(tmp_path / "venv" / "bin" / "python")
-    subprocess.run([python, "-m", "pip", "install", "-q", "numpy"], check=True)
+    install = ["-m", "pip", "--python", python, "install", "-q", "--no-compile", "numpy"]
+    subprocess.run([sys.executable, *install], check=True)
     done = subprocess.run([python, str(folder / "test_kernel.py")], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0 and "of what is allowed" in done.stdout, done.stderr
 

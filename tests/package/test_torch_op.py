@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from evo.packaging.package import from_file, write_package
+from tests.once import once
 from tests.package.test_cpu_packages import alone
 
 CHECKED = """
@@ -148,16 +149,18 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Packages whose bindings were built."""
-    place = tmp_path_factory.mktemp("built")
-    for name in ("softmax", "top_k"):
-        write_package(from_file(name, "naive", target="cpu"), place / f"{name}_package")
-    code = "import sys; sys.path.insert(0, sys.argv[1]); import softmax_package, top_k_package\n"
-    done = alone(code + "softmax_package.build(); top_k_package.build()", str(place))
-    assert done.returncode == 0, done.stderr
-    return place
+    """Packages whose bindings were built, to be read alone: each takes a compiler half a minute."""
+
+    def make(place: Path) -> None:
+        for name in ("softmax", "top_k"):
+            write_package(from_file(name, "naive", target="cpu"), place / f"{name}_package")
+        code = "import sys; sys.path.insert(0, sys.argv[1]); import softmax_package, top_k_package\n"
+        done = alone(code + "softmax_package.build(); top_k_package.build()", str(place))
+        assert done.returncode == 0, done.stderr
+
+    return once(tmp_path_factory, "built", make)
 
 
 @pytest.mark.slow
@@ -184,7 +187,7 @@ def test_a_binding_that_cannot_be_built_or_loaded_leaves_the_call_to_python(buil
     done = alone(call + right, str(tmp_path))
     assert done.returncode == 0 and "RuntimeWarning" in done.stderr and "it is not used" in done.stderr
     found.unlink()
-    (folder / "cpp" / "device.hpp").write_text("#error that is no header\n")
+    (folder / "cpp" / "torch.hpp").write_text("#error that is no header\n")
     done = alone(call + right + "p.build()", str(tmp_path))
     assert done.returncode == 1 and "RuntimeError: " in done.stderr and "that is no header" in done.stderr
     assert not list((folder / "cache").glob("binding-*"))

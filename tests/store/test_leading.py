@@ -189,7 +189,9 @@ def moved(folder: Path, level: str) -> tuple[str, str]:
     return faster.id, twin.id
 
 
-@pytest.mark.parametrize(("level", "standing"), [("full", "unconfirmed (full)"), ("confirmed", "confirmed")])
+@pytest.mark.parametrize(
+    ("level", "standing"), some_slow([("full", "unconfirmed (full)"), ("confirmed", "confirmed")], 1)
+)
 def test_a_speedup_that_a_fit_moved_is_told_alike_by_tools_commands_and_pages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], level: str, standing: str
 ) -> None:
