@@ -36,13 +36,13 @@ def test_a_flood_of_output_is_cut_and_does_not_block(tmp_path: Path) -> None:
 
 def test_a_deadline_ends_the_whole_session(tmp_path: Path) -> None:
     command = ["sh", "-c", "sleep 600 & echo $! > child; wait"]
-    outcome = run_confined(command, cwd=str(tmp_path), timeout_s=0.5)
-    assert outcome.timed_out
+    for timeout_s in (0.5, 5.0, 50.0):  # on a busy machine a shell may not have begun by then
+        assert run_confined(command, cwd=str(tmp_path), timeout_s=timeout_s).timed_out
+        if (tmp_path / "child").exists():
+            break
     child = int((tmp_path / "child").read_text())
-    deadline = time.monotonic() + 5
-    while alive(child) and time.monotonic() < deadline:
+    while alive(child):
         time.sleep(0.01)
-    assert not alive(child)
 
 
 @pytest.mark.parametrize("alone", [True, False])
@@ -55,10 +55,9 @@ def test_a_process_that_has_ended_takes_its_session_along_and_its_number_is_sign
     kill_group(process, alone=alone)
     assert process.returncode == 3
     if not alone:  # a jail's numbers are its own
-        child, deadline = int((tmp_path / "child").read_text()), time.monotonic() + 5
-        while alive(child) and time.monotonic() < deadline:
+        child = int((tmp_path / "child").read_text())
+        while alive(child):
             time.sleep(0.01)
-        assert not alive(child)
     signalled: list[int] = []
     for name in ("kill", "killpg"):
         monkeypatch.setattr(f"os.{name}", lambda number, _: signalled.append(number))
@@ -87,16 +86,12 @@ def test_with_its_owner_all_of_a_jail_ends_though_nobody_buries_orphans(number: 
     )
     owner = subprocess.Popen([sys.executable, "-c", script], start_new_session=True)
     try:
-        deadline = time.monotonic() + 60
-        while len(below := descendants() - before) < 5 and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert len(below) >= 5, "the owner, the jail, its first process, the shell and what that started"
+        while len(below := descendants() - before) < 5:
+            time.sleep(0.01)  # the owner, the jail, its first process, the shell and what that started
         owner.send_signal(number)
-        owner.wait(timeout=20)
-        deadline = time.monotonic() + 20
-        while any(map(alive, below)) and time.monotonic() < deadline:
+        owner.wait()
+        while any(map(alive, below)):
             time.sleep(0.01)
-        assert not any(map(alive, below))
     finally:
         owner.kill()
         left_over(before)

@@ -70,20 +70,21 @@ def test_a_search_survives_every_canary(part: int, arena: Arena, tmp_path: Path)
         if number % EVERY == 0:
             sources.append((f"honest {number}", honest(number)))
         sources.append((canary.name, canary.kernel(arena.secret).source))
+    sources.append(("honest at the end", honest(len(proposed))))
     asked = iter(sources)
 
     def answer(request: Mapping[str, Any], number: int) -> Reply:
-        name, source = next(asked, (f"honest, later {number}", honest(1000 + number)))
+        name, source = next(asked)
         return Reply(f"CHANGE: {name}\n\n{FENCE}{source}\n```")
 
     async def everything() -> str:
         async with LlmServer(answer) as server:
             llm = {"models": ["openai/scripted"], "api_base": server.url, "backoff_s": 0.01, "concurrency": 1}
-            budget = {"evaluations": len(sources) + 1}
+            budget = {"calls": len(sources)}  # most canaries are refused before they are an evaluation
             made = config(server.url, operators=[str(AXPB)], llm=llm, budget=budget)
             return await searched(tmp_path / "run", made, InlinePool({TASK: arena.stage("axpb")}))
 
-    assert asyncio.run(everything()).startswith("evaluations")
+    assert f"{len(sources)} of {len(sources)} calls" in asyncio.run(everything())
     rows = query(
         tmp_path / "run",
         "select p.description, e.status, e.message from evaluations e join proposals p using (kernel_id)",

@@ -183,7 +183,7 @@ def test_a_second_writer_is_refused(store: Store, folder: Path) -> None:
     with pytest.raises(StoreError, match="run run-1 is being written by this process; stop it"):
         Store(folder, create=True)
     other = python("import sys; from evo.store import Store; Store(sys.argv[1], create=False)", folder)
-    _, stderr = other.communicate(timeout=30)
+    _, stderr = other.communicate()
     assert f"StoreError: run run-1 is being written by process {os.getpid()}; stop it" in stderr
     store.commit({"events": [event("undisturbed")]}).result()
 
@@ -243,7 +243,7 @@ def test_kill_9_loses_no_acknowledged_batch(folder: Path) -> None:
         else:  # while it opens, as likely as not
             time.sleep(chance.uniform(0.1, 0.6))
         writer.send_signal(signal.SIGKILL)
-        stdout, stderr = writer.communicate(timeout=30)
+        stdout, stderr = writer.communicate()
         assert stderr == ""
         acknowledged = max([acknowledged, *map(int, stdout.split())])
     with Store(folder, create=True) as store:
@@ -272,7 +272,7 @@ os.kill(os.getpid(), 9)
 def left_behind(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose writer was killed: its last ten events are in the log only."""
     folder = tmp_path_factory.mktemp("killed") / "run-1"
-    python(KILL_ITSELF, folder).communicate(timeout=30)
+    python(KILL_ITSELF, folder).communicate()
     assert (folder / "evo.duckdb.wal").stat().st_size > 10_000
     assert (folder / "evo.sock").exists()
     return folder
