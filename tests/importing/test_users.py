@@ -464,6 +464,13 @@ def test_a_place_that_may_be_another_may_be_equal_to_one() -> None:
     assert (found > 1e6).tolist() == [[True] * 4, [False] * 4]
 
 
+def test_sums_of_integers_are_exact_but_for_comparisons_that_may_turn_over() -> None:
+    x = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
+    for edge, is_open in ((0.3, True), (0.31, False)):
+        found = running(lambda x, edge=edge: (x.cumsum(0) <= edge).sum())(x)
+        assert (float(found) > 1e6) is is_open and is_open == bool(found)
+
+
 def test_sums_of_what_is_moved_to_one_place_are_off_by_their_terms() -> None:
     x, place = torch.ones(40, dtype=torch.float64) / 3, torch.tensor([0] * 36 + [1] * 3 + [2])
     for add in (
