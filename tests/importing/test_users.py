@@ -310,12 +310,9 @@ def test_arguments_that_are_changed_in_place_are_results(imported: Importer) -> 
 def test_a_message_names_the_line_of_the_source(tmp_path: Path) -> None:
     source = tmp_path / "chosen.py"
     source.write_text(
-        "import torch\n\ndef chosen(x):\n    if x.max() > 0:\n        return x\n    return -x\n\n"
+        "import torch\n\ndef chosen(x):\n    if len(x.unique()) > 3:\n        return x\n    return -x\n\n"
         "def make():\n    return torch.randn(8)\n"
     )
-    with pytest.raises(UserError, match=r"line 4, `if x.max\(\) > 0:`: it decides by values"):
-        import_problem(f"{source}:chosen", inputs=f"{source}:make", out=tmp_path / "chosen")
-    source.write_text(source.read_text().replace("if x.max() > 0:", "if len(x.unique()) > 3:"))
     with pytest.raises(UserError, match=r"line 4, `if len.*: it decides by values of its tensors \(unique\)"):
         import_problem(f"{source}:chosen", inputs=f"{source}:make", out=tmp_path / "chosen")
 

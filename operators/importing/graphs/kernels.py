@@ -179,8 +179,6 @@ class LoopKernel:
                     return f"({'-' if name == 'neg' else ''}{numbers[0]})"
                 function = {"floordiv": "floor", "min": "fmin", "max": "fmax"}.get(name, name)
                 return f"{function}({' / '.join(numbers) if name == 'floordiv' else ', '.join(numbers)})"
-            case int() if LEAST_PASSED <= value < 2**31 and not isinstance(value, bool):
-                return self.passed(value)
         return literal(value)
 
     # --- elements ---
