@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from evo.packaging.cpp import Source, indented, literal, number
 from operators.definition.spec import Operator, Tensor
@@ -28,10 +28,10 @@ def shape(tensor: Tensor) -> str:
     return f"Shape{{{', '.join(map(_size, tensor.shape))}}}"
 
 
-def told_by_inputs(operator: Operator) -> dict[str, str]:
-    """The C++ of the sizes that axes of inputs tell, by axis."""
+def told_by(tensors: Sequence[Tensor]) -> dict[str, str]:
+    """The C++ of the sizes that axes of these tensors tell, by axis."""
     axes: dict[str, str] = {}
-    for tensor in operator.inputs:
+    for tensor in tensors:
         for position, axis in enumerate(tensor.shape):
             axes.setdefault(axis.text, f"t_{tensor.name}.size({position})")
     return axes
@@ -45,8 +45,13 @@ def sizes(operator: Operator, dims: Mapping[str, str]) -> list[str]:
 
 def new(source: Source, tensor: Tensor) -> str:
     """The C++ of a new tensor where the first input lies."""
+    return made(source, tensor, "empty")
+
+
+def made(source: Source, tensor: Tensor, function: str) -> str:
+    """The C++ of a tensor that one of torch's functions makes, such as `empty`, where the first input lies."""
     options = f"t_{source.operator.inputs[0].name}.options().dtype({torch_type(source, tensor)})"
-    return f"at::empty({shape(tensor)}, {options})"
+    return f"at::{function}({shape(tensor)}, {options})"
 
 
 def arguments(source: Source) -> list[str]:
@@ -107,7 +112,7 @@ def binding(source: Source) -> str:
     if not operator.inputs:
         return ""
     made = [tensor for tensor in operator.outputs if tensor.role == "out"]
-    told = told_by_inputs(operator)
+    told = told_by(operator.inputs)
     said = [name for name in source.dims if name not in told]
     dims = {name: told.get(name) or f"said[{said.index(name)}]" for name in source.dims}
     first = f"t_{operator.inputs[0].name}"

@@ -22,6 +22,7 @@ from operators.errors import UserError, unknown
 from operators.files import read_text
 from operators.identity import short
 from operators.importing.folder import CALL, ORIGIN
+from operators.importing.randomness import MADE, RANDOM
 from operators.importing.readers import HERE
 
 FORMATS = {
@@ -80,7 +81,14 @@ def _call(operator: Operator, wanted: str) -> dict[str, Any]:
         raise UserError(f"operator {operator.name} was imported from {call['format']}: {said}")
     if not operator.inputs or call["inputs"].keys() != {tensor.name for tensor in operator.inputs}:
         raise UserError(f"{place}: the operator has other inputs by now: import it anew")
+    if not given_by(operator, call) or operator.inputs[0] not in given_by(operator, call):
+        raise UserError(f"operator {operator.name}: no tensor is given to it, to tell where random numbers are drawn")
     return call
+
+
+def given_by(operator: Operator, call: Mapping[str, Any]) -> list[Tensor]:
+    """The inputs that a task gives; all others are random numbers, which its source draws."""
+    return [tensor for tensor in operator.inputs if call["inputs"][tensor.name][0] != RANDOM]
 
 
 # --- C++ --------------------------------------------------------------------------------------------------------------
@@ -102,12 +110,13 @@ def _binding(source: Source, call: Mapping[str, Any], *, defined: bool) -> str:
 
     It binds `run`, which writes into the arrays behind a definition's arguments, or `compute`, which returns arrays.
     """
-    operator = source.operator
+    operator, given = source.operator, given_by(source.operator, call)
     first = f"t_{operator.inputs[0].name}"
     body = [f"const c10::cuda::CUDAGuard guard(a_{operator.inputs[0].name}.device());"] if source.cuda else []
-    body += [_ready(source, tensor) for tensor in operator.inputs]
-    body += binding.sizes(operator, dict(_dims(operator)))
-    body += [_check(tensor, f"t_{tensor.name}") for tensor in operator.inputs]
+    body += [_ready(source, tensor) for tensor in given]
+    body += binding.sizes(operator, dict(_dims(operator, given)))
+    body += [_check(tensor, f"t_{tensor.name}") for tensor in given]
+    body += [_drawn(source, tensor, call) for tensor in operator.inputs if tensor not in given]
     for tensor in operator.outputs:
         made = f"const at::Tensor t_{tensor.name} = {binding.new(source, tensor)};"
         body += [_check(tensor, f"a_{tensor.name}"), _ready(source, tensor)] if defined else [made]
@@ -118,9 +127,7 @@ def _binding(source: Source, call: Mapping[str, Any], *, defined: bool) -> str:
         body += [f"if (!t_{name}.is_same(a_{name})) a_{name}.copy_(t_{name});" for name in outputs]
     else:
         body.append(f"return {{{', '.join(f't_{name}' for name in outputs)}}};")
-    parameters = ", ".join(
-        _parameters(operator, call) if defined else [f"const at::Tensor& a_{t.name}" for t in operator.inputs]
-    )
+    parameters = ", ".join(_parameters(operator, call) if defined else [f"const at::Tensor& a_{t.name}" for t in given])
     name, returned = ("run", "void") if defined else ("compute", "std::vector<at::Tensor>")
     symbols = list(source.symbols)
     order = ", ".join(str(symbols.index(kernel)) for kernel in source.params) if source.cuda else ""
@@ -130,6 +137,14 @@ def _binding(source: Source, call: Mapping[str, Any], *, defined: bool) -> str:
 
 def _ready(source: Source, tensor: Tensor) -> str:
     return f"const at::Tensor t_{tensor.name} = ready(a_{tensor.name}, {binding.torch_type(source, tensor)});"
+
+
+def _drawn(source: Source, tensor: Tensor, call: Mapping[str, Any]) -> str:
+    """The statement that draws random numbers by the law that the task's source does."""
+    law = call["inputs"][tensor.name][1]
+    if law not in MADE:
+        raise UserError(f"{ORIGIN}/{CALL}: {unknown('law', str(law), MADE)}")
+    return f"const at::Tensor t_{tensor.name} = {binding.made(source, tensor, MADE[law].__name__)};"
 
 
 def _check(tensor: Tensor, named: str) -> str:
@@ -214,9 +229,9 @@ kernel.launch(dims, tensors, scratch.data_ptr(), c10::cuda::getCurrentCUDAStream
 }
 
 
-def _dims(operator: Operator) -> Iterator[tuple[str, str]]:
+def _dims(operator: Operator, given: Sequence[Tensor]) -> Iterator[tuple[str, str]]:
     """Each dim and the C++ of its size: that of an axis, or the one size that all workloads of the task have."""
-    axes = binding.told_by_inputs(operator)
+    axes = binding.told_by(given)
     for name in (*operator.dims, *operator.data_dims):
         sizes = {workload.dims.get(name) for workload in operator.workload_set("published")}
         if name not in axes and (len(sizes) != 1 or None in sizes):
@@ -226,7 +241,7 @@ def _dims(operator: Operator) -> Iterator[tuple[str, str]]:
 
 def _parameters(operator: Operator, call: Mapping[str, Any]) -> Iterator[str]:
     """The parameters of a definition's function: all its inputs, what is not read included, then its outputs."""
-    tensors = {path[1]: name for name, path in call["inputs"].items()}
+    tensors = {call["inputs"][tensor.name][1]: tensor.name for tensor in given_by(operator, call)}
     for position, _ in enumerate(call["arguments"]):
         yield f"const at::Tensor& a_{tensors[position]}" if position in tensors else "const py::object&"
     results = [tensor.name for tensor in operator.outputs]
@@ -402,7 +417,7 @@ def _submission(operator: Operator, call: Mapping[str, Any]) -> str:
 
 def _body(operator: Operator, call: Mapping[str, Any], argument: Callable[[Sequence[Any]], str]) -> str:
     """The call of the kernel, and what the task returns."""
-    given = ", ".join(argument(call["inputs"][tensor.name]) for tensor in operator.inputs)
+    given = ", ".join(argument(call["inputs"][tensor.name]) for tensor in given_by(operator, call))
     names = [tensor.name for tensor in operator.outputs]
     lines = [f"{', '.join(names)}{',' if len(names) == 1 else ''} = kernel.compute({given})"]
     return "\n".join([*lines, f"return {returned_text(call['returned'], set(names), call['bool'])}"])

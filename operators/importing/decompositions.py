@@ -10,6 +10,9 @@ import torch
 from torch import Tensor
 from torch._decomp import core_aten_decompositions, decomposition_table
 
+from operators.importing.randomness import rules_beside
+from operators.importing.symbols import value_of
+
 ATEN = torch.ops.aten
 BEYOND_CORE = (
     "adaptive_max_pool2d.default", "adaptive_max_pool3d.default", "grid_sampler_2d.default", "dist.default",
@@ -32,7 +35,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     named = [each.split(".") for each in BEYOND_CORE]
     more = [getattr(getattr(ATEN, name, None), overload, None) for name, overload in named]
     beyond = {each: decomposition_table[each] for each in more if each in decomposition_table}
-    return dict(core_aten_decompositions()) | beyond | RULES
+    made = dict(core_aten_decompositions()) | beyond | RULES
+    return made | rules_beside(made)
 
 
 def _distances(x: Tensor, y: Tensor, p: float, mode: Any = None) -> Tensor:
@@ -127,7 +131,16 @@ def _cholesky_solved(b: Tensor, factor: Tensor, upper: bool = False) -> Tensor:
     return found
 
 
+def _put_row(x: Tensor, source: Tensor, dim: int, index: int) -> Tensor:
+    """The row that is put into a tensor of one row: nothing hangs on what was there."""
+    if value_of(x.shape[dim]) == 1:
+        return source.unsqueeze(dim).to(x.dtype).expand(x.shape)
+    found: Tensor = decomposition_table[ATEN.select_scatter.default](x, source, dim, index)
+    return found
+
+
 RULES: dict[Any, Callable[..., Any]] = {
+    ATEN.select_scatter.default: _put_row,
     ATEN._cdist_forward.default: _distances, ATEN.as_strided.default: _strided, ATEN.median.dim: _median,
     ATEN.median.default: _median_of_all, ATEN.kthvalue.default: _smallest,
     ATEN.scatter_reduce.two: _mean_scattered, ATEN.index_put.default: _put,

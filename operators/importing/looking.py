@@ -33,6 +33,7 @@ from operators.importing.graphs.graph import RECURRENCES, Graph, checked, evalua
 from operators.importing.graphs.inputs import Making, made_inputs, making_of
 from operators.importing.makers import made_by_source
 from operators.importing.problems import Problem, problem_of
+from operators.importing.randomness import RANDOM, Drawing, RandomNumbers
 from operators.importing.running import running
 from operators.importing.substitutes import prepare_torch
 from operators.importing.symbols import at
@@ -66,6 +67,7 @@ MOST_LOST = 1 / 2
 """Share of results that may leave the range of the source's type."""
 SCALES = (1.0, 1 / 8, 1 / 64, 1 / 512)
 """Factors of what a source draws, tried until results keep to their range."""
+SHORT = (torch.float16, torch.bfloat16)
 FLOATING = ("T", "ACC", "fp16", "bf16", "fp32", "fp64")
 WIDEST = 1e4
 """Largest median of S, as a multiple of the largest result, for which analysed errors tell right from wrong."""
@@ -84,17 +86,18 @@ KINDS: Mapping[str, tuple[int, tuple[int, ...]]] = {
 
 
 def real(
-    problem: Problem, sizes: Mapping[str, int], seed: int, scale: float = 1.0
+    problem: Problem, sizes: Mapping[str, int], seed: int, scale: float = 1.0, numbers: RandomNumbers | None = None
 ) -> tuple[Leaves, list[torch.Tensor], Any]:
-    """The problem executed at these sizes: its leaves, `scale` times what it drew, copies of its tensors, and what it
-    computes."""
+    """The problem executed at these sizes: its leaves, `scale` times what made them, copies of its tensors, and what it
+    computes with random numbers."""
     torch.manual_seed(seed)
     random.seed(seed)
     leaves = Leaves(*problem.made(lambda name: sizes[name]))
     if scale != 1:
         leaves.tensors = [x.detach() * scale if x.is_floating_point() else x for x in leaves.tensors]
     tensors = [tensor.detach().clone() for tensor in leaves.tensors]
-    return leaves, tensors, leaves(*leaves.tensors)
+    with Drawing(numbers or RandomNumbers()):
+        return leaves, tensors, leaves(*leaves.tensors)
 
 
 class Trials:
@@ -131,8 +134,17 @@ class Trials:
 
     def given(self, dims: Mapping[str, int], *, seed: int = 0) -> dict[str, torch.Tensor]:
         """The graph's inputs, as the source makes them for these dims; it runs the source."""
-        leaves, tensors, _ = real(self.problem, self.sizes(dims), seed, self.scale)
-        return self.made.values(leaves, tensors)
+        leaves, tensors, _, numbers = self.executed(dims, seed)
+        return self.made.values(leaves, tensors, numbers)
+
+    def executed(
+        self, dims: Mapping[str, int], seed: int
+    ) -> tuple[Leaves, list[torch.Tensor], Any, dict[str, torch.Tensor]]:
+        """The source executed for real: its leaves, its tensors, what it computes, and the random numbers it drew."""
+        numbers = self.made.drawn(dims, seed)
+        by_rows = bool(self.symbolic.rows)
+        given = [(law, numbers[name][0] if by_rows else numbers[name]) for name, (law, *_) in self.made.numbers.items()]
+        return *real(self.problem, self.sizes(dims), seed, self.scale, RandomNumbers(given, alike=by_rows)), numbers
 
     def allows(self, dims: Mapping[str, int], *, large: bool = False) -> bool:
         """Whether the guards hold there, and it is not too large to be tried."""
@@ -173,16 +185,16 @@ class Trials:
 
     def passes(self, dims: Mapping[str, int]) -> bool:
         """Whether source and graph agree there; what its tensors look like is kept."""
-        sizes = self.sizes(dims)
         try:
             with foreign(REAL_S):
-                leaves, tensors, result = real(self.problem, sizes, 0, self.scale)
+                leaves, tensors, result, numbers = self.executed(dims, 0)
+                values, env = self.made.values(leaves, tensors, numbers), self.made.environment(dims)
                 if self.problem.is_pure and not all(map(torch.equal, leaves.tensors, tensors)):
                     raise Failed("it changes its arguments in place, which a kernel in its place would not")
-                ours = evaluate(self.graph, self.made.values(leaves, tensors), self.made.environment(dims))
+                ours = evaluate(self.graph, values, env)
                 theirs = self.results(leaves, result)
                 with torch.no_grad():
-                    other, _, once_more = real(self.problem, sizes, 1, self.scale)
+                    other, _, once_more, _ = self.executed(dims, 1)
                     again = self.results(other, once_more)
         except Failed as error:
             self.differences.append(f"{_at(dims)}: {str(error)[:160]}")
@@ -197,7 +209,7 @@ class Trials:
                 self.differences.append(f"{_at(dims)}: its `{name}` is not finite, so that no error bound holds for it")
                 return False
             if tuple(mine.shape) != tuple(their.shape) or not close(mine, their, short=self.made.is_short):
-                reason = self._difference(name, leaves, tensors, dims, mine, their)
+                reason = self._difference(name, values, env, mine, their)
                 if reason:
                     self.differences.append(f"{_at(dims)}: {reason}")
                     return False
@@ -213,16 +225,14 @@ class Trials:
     def _difference(
         self,
         name: str,
-        leaves: Leaves,
-        tensors: list[torch.Tensor],
-        dims: Mapping[str, int],
+        values: Mapping[str, torch.Tensor],
+        env: Mapping[str, int],
         mine: torch.Tensor,
         their: torch.Tensor,
     ) -> str:
         """Why a result is another than the source's: in its own type the graph may well compute the same. Nothing where
         few numbers leave that type's range."""
         if their.is_floating_point():
-            values, env = self.made.values(leaves, tensors), self.made.environment(dims)
             again = evaluate(self.graph, values, env, their.dtype)[name]
             if tuple(again.shape) == tuple(their.shape) and close(again, their, short=self.made.is_short):
                 held = their.isfinite()
@@ -362,7 +372,7 @@ class Trials:
                 def reference(*given: torch.Tensor) -> dict[str, torch.Tensor]:
                     return evaluate(self.graph, dict(zip(names, given, strict=True)), env)
 
-                doubles = [varied(v.double()) if v.is_floating_point() else v for v in values.values()]
+                doubles = list(self._varied(values).values())
                 outputs, sizes = reference(*doubles), running(reference, "fp32")(*doubles)
         except Failed as error:
             self.made.notes.append(f"errors are measured: {str(error)[:160]}")
@@ -381,7 +391,8 @@ class Trials:
             with foreign(REAL_S), torch.no_grad():
                 values, found = self.given(dims), []
                 for _ in range(2):
-                    drawn = {n: v.normal_(0, scale) if v.is_floating_point() else v for n, v in values.items()}
+                    free = {n for n, v in values.items() if v.is_floating_point() and n not in self.made.numbers}
+                    drawn = {n: v.normal_(0, scale) if n in free else v for n, v in values.items()}
                     found.append(evaluate(self.graph, drawn, self.made.environment(dims)))
             if any(not torch.equal(y.nan_to_num(), found[1][name].nan_to_num()) for name, y in found[0].items()):
                 return scale
@@ -400,8 +411,8 @@ class Trials:
         return found
 
     def _fragile(self, values: Mapping[str, torch.Tensor], env: Mapping[str, int], change: Change) -> set[str]:
-        sourced = self.made.sourced
-        floating = [name for name, value in values.items() if value.is_floating_point() and name not in sourced]
+        kept = self.made.sourced | self.made.numbers.keys()
+        floating = [name for name, value in values.items() if value.is_floating_point() and name not in kept]
 
         def finite(names: Sequence[str]) -> bool:
             drawn = {name: change(v) if name in names else v for name, v in values.items()}
@@ -443,14 +454,24 @@ class Trials:
     def faint(self, shapes: Sequence[Mapping[str, int]], described: Sequence[Mapping[str, Any]]) -> list[Level]:
         """The levels of inputs at which small constants of the graph decide results."""
         dims = sorted(shapes, key=self.elements)[len(shapes) // 2]
-        floating = [each for each in described if each["role"] == "in" and each["dtype"] in FLOATING]
+        floating = [each for each in described if is_free(each)]
         names = [each["name"] for each in floating if near_zero(each)]
         try:
             with foreign(FAINT_S), torch.no_grad():
-                values = {n: varied(v.double()) if v.is_floating_point() else v for n, v in self.given(dims).items()}
+                values = self._varied(self.given(dims))
                 return levels(self.graph, values, self.made.environment(dims), names)
         except Failed:  # a family less
             return []
+
+    def _varied(self, values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The values in fp64, as fp32 has them, where the source has one number everywhere, or numbers
+        of 16 bits, of which many are equal."""
+        found = dict(values)
+        for name, value in values.items():
+            if value.is_floating_point() and name not in self.made.numbers:
+                more = torch.rand(value.shape, dtype=torch.float64) * torch.finfo(value.dtype).eps
+                found[name] = varied(value.double() * (1 + more) if value.dtype in SHORT else value.double())
+        return found
 
     def work(self, dims: Mapping[str, int]) -> float:
         """Operations of a plain algorithm, and what steps of time count as."""
@@ -465,7 +486,7 @@ def close(mine: torch.Tensor, theirs: torch.Tensor, *, short: bool = False) -> b
     """Whether our fp64 result is what the source computes, but for rounding; `short`: to 16 bits on the way."""
     if not theirs.is_floating_point():
         return bool((mine == theirs).double().mean() > 0.99) if theirs.numel() else True
-    short = short or theirs.dtype in (torch.float16, torch.bfloat16)
+    short = short or theirs.dtype in SHORT
     theirs = theirs.double()
     finite = theirs.isfinite()
     if not bool((mine.isfinite() == finite).all()):
@@ -485,23 +506,35 @@ def _at(dims: Mapping[str, int]) -> str:
 def look(problem: Problem) -> dict[str, Any]:
     """The description of a problem. Raises Failed."""
     try:
-        symbolic = attempts(problem)
-    except Unrolled:
-        if not problem.chosen:
-            raise
-        problem = problem.smallest()
-        symbolic = attempts(problem)
+        return described(problem, attempts(problem))
+    except Unrolled as error:
+        reason = error
+    for rows in sorted(problem.rows):
+        try:
+            return described(problem.by_rows(rows), attempts(problem, rows))
+        except Failed:  # each row hangs on others, or there is no rule for something
+            pass
+    if not problem.chosen:
+        raise reason
+    problem = problem.smallest()
+    return described(problem, attempts(problem))
+
+
+def described(problem: Problem, symbolic: Symbolic) -> dict[str, Any]:
+    """The description of a problem that was recorded. Raises Failed."""
     try:
         made = Recorded(symbolic, problem)
     except ValueError as error:
         raise Failed(str(error)) from None
+    if problem.is_pure and made.numbers:
+        raise Failed("it draws random numbers, so that no call of it tells whether a kernel in its place is right")
     graph = checked(made.graph)
     scale, trials, hidden, cpu = in_range(problem, made, symbolic, graph)
     making = sourced(problem, made, symbolic, trials, [cpu, *(shape["dims"] for shape in hidden)])
-    described = inputs_of(made, symbolic, trials, scale, cpu, hidden)
+    tensors = inputs_of(made, symbolic, trials, scale, cpu, hidden)
     return {
         "making": making,
-        "faint": trials.faint([shape["dims"] for shape in hidden], described),
+        "faint": trials.faint([shape["dims"] for shape in hidden], tensors),
         "graph": made.graph,
         "derived": made.derived,
         "dims": trials.base,
@@ -509,10 +542,10 @@ def look(problem: Problem) -> dict[str, Any]:
         "cpu": cpu,
         "quick": trials.quick() if problem.is_pure else [],
         "small": trials.small() or cpu,
-        "inputs": described,
+        "inputs": tensors,
         "returned": made.returned,
         "flops": written(made, made.flops, trials),
-        "bytes": made.bytes() if len(tensors_bytes(described)) > MAX_CHARACTERS else "",
+        "bytes": made.bytes() if len(tensors_bytes(tensors)) > MAX_CHARACTERS else "",
         "terms": next(iter(written(made, made.terms, trials)), "1"),
         "dtype": made.dtype,
         "workloads": [made.workload(symbolic, sizes) if trials.follows(sizes) else {} for sizes in problem.workloads],
@@ -552,7 +585,7 @@ def inputs_of(
     described = made.described(symbolic, seen)
     if scale != 1:
         for each in described:
-            each |= shrunk(each, scale) if each["role"] == "in" and each["dtype"] in FLOATING else {}
+            each |= shrunk(each, scale) if is_free(each) else {}
         made.notes.append(
             f"numbers are drawn {1 / scale:g} times smaller than in the source, with whose own most results leave the "
             "range of their type"
@@ -560,14 +593,20 @@ def inputs_of(
     if all(trials.constant):
         law = f"normal(0, {trials.telling(cpu):g})"
         for each in described:
-            if each["role"] == "in" and each["dtype"] in FLOATING and each["name"] not in made.sourced:
+            if is_free(each) and each["name"] not in made.sourced:
                 each["distribution"] = law
         made.notes.append(f"the source's own inputs all give one result: numbers are drawn from {law} here")
     smallest = sorted((shape["dims"] for shape in hidden), key=trials.elements)
     shapes = [cpu, *smallest[: 1 if trials.is_heavy else MOST_DEGENERATE]]
-    drawn = [each for each in described if each["role"] == "in" and each["name"] not in made.sourced]
+    kept = made.sourced | made.numbers.keys()
+    drawn = [each for each in described if each["role"] == "in" and each["name"] not in kept]
     drawn_otherwise(made, trials, drawn, shapes)
     return described
+
+
+def is_free(tensor: Mapping[str, Any]) -> bool:
+    """Whether a tensor of operator.toml is an input whose numbers may be drawn by another law."""
+    return tensor["role"] == "in" and tensor["dtype"] in FLOATING and tensor["origin"] != RANDOM
 
 
 def drawn_otherwise(
@@ -633,6 +672,15 @@ def written(made: Recorded, counts: list[Any], trials: Trials) -> list[str]:
     return [made.text(count * times[count]) if counts is made.flops else made.text(count) for count in ordered[:8]]
 
 
+def tried(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The description of a problem, or why there is none."""
+    try:
+        with foreign(LOOK_S):
+            return look(problem_of(request))
+    except Failed as error:
+        return {"failed": str(error)}
+
+
 def main() -> None:
     """Read the request in this folder, and write the result there."""
     warnings.simplefilter("ignore")
@@ -640,15 +688,12 @@ def main() -> None:
     torch.set_num_threads(1)
     request = json.loads(Path("request.json").read_text(encoding="utf-8"))
     prepare_torch()
-    for tied in (False, True):
-        try:
-            with foreign(LOOK_S):
-                found = look(problem_of({**request, "tied": tied}))
-            break
-        except Failed as error:
-            found = {"failed": str(error)}
-            if not re.search(r"out of (bounds|range)", str(error)):
-                break
+    found = tried(request)
+    if re.search(r"out of (bounds|range)", found.get("failed", "")):
+        found = tried({**request, "tied": True})
+    if "failed" in found and request["kind"] == "axes":  # a number may be the size of an axis by chance
+        again = tried({**request, "is_literal": True})
+        found = found if "failed" in again else again
     Path("result.json").write_text(json.dumps(found), encoding="utf-8")
 
 

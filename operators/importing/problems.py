@@ -20,7 +20,7 @@ from typing import Any
 from torch import nn
 
 from operators.importing.arguments import DTYPES, argument, drawn, members
-from operators.importing.symbols import whole
+from operators.importing.symbols import real, whole
 
 SHAPED = {"rand", "randn", "empty", "ones", "zeros", "arange", "linspace", "eye", "randperm"}
 """Functions that make a tensor of the sizes that they are given, one by one or together."""
@@ -28,9 +28,12 @@ FACTORIES = SHAPED | {"randint", "full", "normal", "uniform"}
 """With those that are given other numbers too."""
 LEAST_ATTRIBUTE = 8
 """A smaller integer that no input's shape comes from is an attribute, such as a stride, and stays as it is."""
+LEAST_STATED = 16
+"""A smaller number of a definition's source may be the size of an axis by chance."""
 KNOB = "_size_of_a_problem"
 WHOLE = "_whole_number_of_a_problem"
-"""The name of what is called in the place of `int`, which no symbol outlives."""
+REAL = "_real_number_of_a_problem"
+"""The names of what is called in the places of `int` and `float`, which no symbol and no tensor outlives."""
 Knob = Callable[[str], Any]
 
 
@@ -52,6 +55,8 @@ class Problem:
     """Whether it must leave its arguments as they are."""
     chosen: set[str] = field(default_factory=set)
     """Knobs whose sizes the source does not tell."""
+    rows: set[str] = field(default_factory=set)
+    """Knobs of rows which a source may have a loop of Python over."""
 
     def smallest(self) -> Problem:
         """The same with ones for the sizes that the source does not tell, as it has a loop of Python over them."""
@@ -59,6 +64,13 @@ class Problem:
         note = f"1, as the source has a loop over it, and no workload names a size: {', '.join(ones)}"
         workloads = [{**each, **ones} for each in self.workloads]
         return replace(self, sizes=self.sizes | ones, workloads=workloads, notes=[*self.notes, note], chosen=set())
+
+    def by_rows(self, rows: str) -> Problem:
+        """The same with a note on rows that the source has a loop of Python over."""
+        note = (
+            f"the source has a loop over `{rows}`; here all rows are computed at once, none of which hangs on another"
+        )
+        return replace(self, notes=[*self.notes, note])
 
     def attempts(self) -> Iterator[set[str]]:
         """Sets of knobs to keep as constants, one attempt after the other."""
@@ -122,14 +134,16 @@ def _callable(request: Mapping[str, Any]) -> Problem:
 
 def _axes(request: Mapping[str, Any]) -> Problem:
     """A definition with axes: FlashInfer Trace, SOL-ExecBench."""
-    code, _ = compiled(_text(request), request["file"], ())
     sizes = {name: int(value) for name, value in request["sizes"].items()}
+    told = {axis for entry in request["inputs"].values() for axis in entry["shape"] or ()}
+    constants = {name: sizes[name] for name in request.get("constants", ())}
+    known = _with_derived(request["derived"], constants)
+    varying = {} if request.get("is_literal") else {name: size for name, size in known.items() if name in told}
+    code = stated(_text(request), request["file"], varying)
 
     def made(knob: Knob) -> tuple[Callable[..., Any], list[Any]]:
-        names = executed(code, knob, {})
-        env = {name: knob(name) for name in sizes}
-        for name, expression in request["derived"].items():
-            env[name] = eval(expression, {"__builtins__": {}}, dict(env))
+        env = _with_derived(request["derived"], {name: knob(name) for name in sizes})
+        names = executed(code, env.__getitem__, {})
         custom: Mapping[str, Any] = {}
         if request.get("custom"):
             given = {**env, **{n: i["value"] for n, i in request["inputs"].items() if i.get("value") is not None}}
@@ -141,12 +155,25 @@ def _axes(request: Mapping[str, Any]) -> Problem:
             elif entry["shape"] is None:
                 args.append(entry["value"])
             else:
-                args.append(drawn([env[axis] for axis in entry["shape"]], DTYPES[entry["dtype"]]))
-        return names["run"], args
+                values = drawn([env[axis] for axis in entry["shape"]], DTYPES[entry["dtype"]])
+                args.append(values.softmax(-1) if entry.get("shares") else values)
+        run, known = names["run"], list(request["inputs"])
+        is_by_name = set(known) <= inspect.signature(run).parameters.keys()  # its parameters may have another order
+        return by_name(run, known) if is_by_name else run, args
 
     inner = set(request.get("constants", ()))
     workloads = [dict(each) for each in request["workloads"]]
-    return Problem(sizes, made, inner, workloads, chosen=set(request.get("chosen", ())))
+    chosen, rows = set(request.get("chosen", ())), set(request.get("rows", ()))
+    return Problem(sizes, made, inner, workloads, chosen=chosen, rows=rows)
+
+
+def _with_derived(derived: Mapping[str, str], sizes: Mapping[str, Any]) -> dict[str, Any]:
+    """The sizes, with those that follow from them."""
+    env = dict(sizes)
+    for name, expression in derived.items():
+        if set(re.findall(r"[A-Za-z_]\w*", expression)) <= env.keys():
+            env[name] = eval(expression, {"__builtins__": {}}, dict(env))
+    return env
 
 
 def _spec(request: Mapping[str, Any]) -> Problem:
@@ -208,6 +235,50 @@ def _axes_of(arguments: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[s
         yield from _axes_of({str(key): each for key, each in members(told)}, f"{prefix}{name}_")
 
 
+# --- sizes that a definition and its source both tell ---
+
+
+class _Stated(ast.NodeTransformer):
+    """Rewrites the numbers of a definition's source that are sizes of its constant axes: one that a single axis has, or
+    that stands beside the axis's name."""
+
+    def __init__(self, constants: Mapping[str, int]) -> None:
+        self.constants = {name: value for name, value in constants.items() if value >= LEAST_STATED}
+        values = list(self.constants.values())
+        self.single = {value: name for name, value in self.constants.items() if values.count(value) == 1}
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        """Rewrite `width == 128`, in which the size has its name."""
+        if isinstance(node.left, ast.Name) and len(node.comparators) == 1:
+            node.comparators = [self._named(node.left.id, node.comparators[0])]
+        return self.generic_visit(node)
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        """Rewrite `width = 128`."""
+        if isinstance(node.targets[0], ast.Name):
+            node.value = self._named(node.targets[0].id, node.value)
+        return self.generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> ast.expr:
+        """Rewrite 128, where one axis alone has that many elements."""
+        name = self.single.get(node.value) if type(node.value) is int else None
+        return self._knob(name) if name else node
+
+    def _named(self, name: str, value: ast.expr) -> ast.expr:
+        found = next((axis for axis in self.constants if axis.lower() == name.lower()), "")
+        return self._knob(found) if found and integer(value) == self.constants[found] else value
+
+    @staticmethod
+    def _knob(name: str) -> ast.Call:
+        return ast.Call(ast.Name(KNOB, ast.Load()), [ast.Constant(name)], [])
+
+
+def stated(text: str, name: str, constants: Mapping[str, int]) -> CodeType:
+    """The code of a definition's source, in which these sizes are under our control. It raises SyntaxError."""
+    tree = _Stated(constants).visit(Knobs.plain(ast.parse(text)))
+    return compile(ast.fix_missing_locations(tree), name, "exec")
+
+
 # --- knobs ------------------------------------------------------------------------------------------------------------
 
 
@@ -239,7 +310,7 @@ class Knobs(ast.NodeTransformer):
                 _Factories(self).visit(function)
                 if self.tied:
                     _Bounds(self.found).visit(function)
-        return ast.fix_missing_locations(self._plain(node))
+        return ast.fix_missing_locations(self.plain(node))
 
     def knob(self, name: str, value: int) -> ast.Call:
         """The call that stands for a size."""
@@ -272,14 +343,15 @@ class Knobs(ast.NodeTransformer):
                     values.elts[index] = self.knob(name.id, value)
 
     @staticmethod
-    def _plain(node: ast.Module) -> ast.Module:
-        """There is no GPU where a source is looked at, and numbers may be symbols."""
+    def plain(node: ast.Module) -> ast.Module:
+        """The module without its GPU, as there is none where a source is looked at, and with numbers that may be
+        symbols."""
         for each in ast.walk(node):
             match each:
                 case ast.Constant(value=str(text)) if re.fullmatch(r"cuda(:\d)?", text):
                     each.value = "cpu"
-                case ast.Call(func=ast.Name(id="int") as function, args=[_], keywords=[]):
-                    function.id = WHOLE
+                case ast.Call(func=ast.Name(id="int" | "float") as function, args=[_], keywords=[]):
+                    function.id = WHOLE if function.id == "int" else REAL
         return node
 
 
@@ -378,6 +450,6 @@ def compiled(text: str, name: str, makers: tuple[str, ...], *, tied: bool = Fals
 
 def executed(code: CodeType, knob: Callable[[str], Any], more: Mapping[str, Any]) -> dict[str, Any]:
     """The names that a module defines."""
-    names: dict[str, Any] = {"__name__": "problem", KNOB: knob, WHOLE: whole, **more}
+    names: dict[str, Any] = {"__name__": "problem", KNOB: knob, WHOLE: whole, REAL: real, **more}
     exec(code, names)
     return names

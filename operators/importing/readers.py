@@ -167,7 +167,7 @@ def _definition(path: Path, beside: Path | None) -> ForeignSource:
     sizes = {name: (constants | base)[name] for name in axes if name not in derived}
     request = {
         "kind": "axes", "file": HERE, "sizes": sizes, "constants": list(constants), "derived": derived,
-        "chosen": [] if lines else variable,
+        "chosen": [] if lines else variable, "rows": variable,
         "inputs": entries, "custom": raw.get("custom_inputs_entrypoint"), "workloads": workloads,
     }  # fmt: skip
     name = "SOL-ExecBench" if beside else "FlashInfer Trace"
@@ -200,6 +200,8 @@ def _entries(
                     "with it to workload.jsonl beside it"
                 )
         entries[name] = {"shape": entry["shape"], "dtype": entry["dtype"], "value": value}
+        if name == "probs" and raw.get("op_type") == "sampling":  # as FlashInfer's own checker draws them
+            entries[name]["shares"] = True
     return entries
 
 

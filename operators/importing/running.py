@@ -533,13 +533,17 @@ def _length(x: Tensor, along: Sequence[int]) -> int:
 def _sum(run: RunningErrors, func: Any, y: Tensor, x: Tensor, dims: Any = None, keep: bool = False, **_: Any) -> Tensor:
     along = _axes(x, dims)
     count = _length(x, along)
-    size = run.leaning(x, along) * x.double().abs() + run.sized(x)
+    size = run.sized(x)
+    if y.is_floating_point():  # those of integers are exact
+        size = size + run.leaning(x, along) * x.double().abs()
     total: Tensor = size.sum(along, keep) if x.dim() else size
     return total / count + (1 + run.stored) * y.abs() if "mean" in func._schema.name else total
 
 
 def _cumsum(run: RunningErrors, func: Any, y: Tensor, x: Tensor, dim: int, **_: Any) -> Tensor:
     count = x.shape[dim] if x.dim() else 1
+    if not y.is_floating_point():
+        return torch.cumsum(run.sized(x), dim)
     return torch.cumsum(run.sums(count) * x.double().abs() + run.sized(x), dim)
 
 

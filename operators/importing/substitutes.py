@@ -16,12 +16,13 @@ from torch.nn.functional import linear
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from operators.importing.control import Branches, Selections
 from operators.importing.decompositions import decompositions
 from operators.importing.foreign import Unrolled
 from operators.importing.graphs.graph import DROPOUT, RECURRENCES, aten
 from operators.importing.pairs import transformed
-from operators.importing.selections import Selections
-from operators.importing.symbols import plain
+from operators.importing.randomness import prepare_dropouts
+from operators.importing.symbols import BY_VALUES, plain
 
 MOST_CONSTANT = 4096
 """Elements of a tensor of the source's own that is part of a graph."""
@@ -49,6 +50,7 @@ def prepare_torch() -> None:
 
     math.sqrt = either_root
     nn.functional.linear = linear_of_rows
+    prepare_dropouts()
     nn.modules.rnn.isinstance = lambda x, kind: isinstance(x, (int, torch.SymInt) if kind is int else kind)  # type: ignore[attr-defined]
     WHOLE.update(whole_recurrences())
     for name in ("constant_pad_nd", *(f"{kind}_pad{n}d" for kind in ("reflection", "replication") for n in (1, 2, 3))):
@@ -155,7 +157,7 @@ class Seedless(TorchFunctionMode):
     def __init__(self, most_calls: float = math.inf) -> None:
         super().__init__()
         self.left, self.most_calls = most_calls, most_calls
-        self.selections = Selections()
+        self.selections, self.branches = Selections(), Branches()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call the function without its generator."""
@@ -167,6 +169,8 @@ class Seedless(TorchFunctionMode):
         if kwargs.get("inplace"):  # torch takes those apart by numbers that no symbol can shape
             return args[0].copy_(func(*args, **{**kwargs, "inplace": False}))
         found = self.selections.called(func, args, kwargs)
+        if found is NotImplemented and func is torch.Tensor.__bool__:
+            return self._is_true(args[0])
         if found is NotImplemented:
             found = self.selections.follow(func, args, kwargs, INSTEAD.get(func, func)(*args, **kwargs))
         if func is torch.linspace and isinstance(found, FakeTensor) and not found._has_symbolic_sizes_strides:
@@ -180,6 +184,13 @@ class Seedless(TorchFunctionMode):
                 "graph needs functions of whole tensors"
             )
         return found
+
+    def _is_true(self, x: torch.Tensor) -> bool:
+        """Whether a value is true: both, one way after the other, where it is not known."""
+        try:
+            return bool(x)
+        except BY_VALUES:
+            return self.branches.decides(x)
 
 
 def counted(x: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0) -> torch.Tensor:

@@ -10,6 +10,8 @@ from typing import Any
 
 import sympy
 import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils._sympy.functions import FloorDiv
 
 from operators.expression import FUNCTIONS
@@ -17,6 +19,9 @@ from operators.importing.graphs.graph import CALC
 
 MOST_BELOW = 2**20
 """Largest denominator of a factor such as 0.75; 0.1 as a computer has it is no quotient of small numbers."""
+
+BY_VALUES = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)
+"""Errors of sizes and of decisions that hang on values of tensors."""
 
 
 class Unwritable(ValueError):
@@ -33,8 +38,20 @@ def plain(number: Any) -> Any:
     return number.node.hint if isinstance(number, torch.SymInt | torch.SymFloat | torch.SymBool) else number
 
 
+def real(number: Any) -> Any:
+    """The number that `float` makes; that of a tensor whose value is not known is a tensor."""
+    number = number.item() if isinstance(number, torch.Tensor) else number
+    if not isinstance(number, torch.Tensor):
+        return float(number)
+    return number if number.is_floating_point() else number.to(torch.get_default_dtype())
+
+
 def whole(number: Any) -> Any:
-    """The whole part of a number, which `int` has no symbol for; that of a symbol over a number is a symbol too."""
+    """The whole part of a number, which `int` has no symbol for; that of a symbol over a number is a symbol too, and
+    that of a tensor whose value is not known a tensor."""
+    number = number.item() if isinstance(number, torch.Tensor) else number
+    if isinstance(number, torch.Tensor):
+        return number.to(torch.int64)
     if isinstance(number, torch.SymInt):
         return number
     if not isinstance(number, torch.SymFloat):

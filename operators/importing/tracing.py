@@ -12,11 +12,7 @@ import sympy
 import torch
 from torch import fx, nn
 from torch._guards import Source
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensorMode,
-)
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call, functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, GuardOnDataDependentSymNode, ShapeEnv
@@ -26,13 +22,15 @@ from operators.definition.reading import REFERENCE_ARGUMENTS
 from operators.definition.spec import CPP_KEYWORDS, RESERVED
 from operators.dtypes import DTYPES
 from operators.expression import parse
+from operators.importing.control import AllRows
 from operators.importing.decompositions import decompositions
 from operators.importing.draws import Draws, number
 from operators.importing.foreign import Failed, Hopeless, TooLong, foreign, place_of
 from operators.importing.pairs import RealParts, holds_complex, split
 from operators.importing.problems import Problem
+from operators.importing.randomness import LAWS, MADE, RANDOM, RandomNumbers, drawing
 from operators.importing.substitutes import MOST_CONSTANT, NAMESPACE, Seedless, plain_parameters
-from operators.importing.symbols import Unwritable, argument, integer_text, value_of
+from operators.importing.symbols import BY_VALUES, Unwritable, argument, integer_text, value_of
 
 NAMES = {
     torch.float64: "fp64", torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16", torch.int64: "int64",
@@ -44,10 +42,10 @@ VIEWED = {"squeeze_", "unsqueeze_", "transpose_", "t_"}
 """Operators that look at their argument in another way, as a product with a vector does with its result."""
 LONGEST = 40
 """Characters of a size's expression that is written where it is used; a longer one gets a name."""
-MADE = ("full", "zeros", "ones", "empty", "arange", "eye", "linspace", "scalar_tensor")
+FILLED = ("full", "zeros", "ones", "empty", "arange", "eye", "linspace", "scalar_tensor")
 """Operators whose results have the type that torch takes where none is given, which is another one in fp64."""
 SUMS = (
-    "sum", "mean", "var", "prod", "cumsum", "logcumsumexp", "native_layer_norm", "_softmax", "linalg_vector_norm",
+    "sum", "mean", "var", "prod", "native_layer_norm", "_softmax", "linalg_vector_norm",
 )  # fmt: skip
 DROPPED = ("device", "layout", "pin_memory", "memory_format", "non_blocking")
 TRACE_S = 100
@@ -55,7 +53,6 @@ TRACE_S = 100
 MOST_CALLS = 5000
 """Functions of torch that a computation may call: a loop of Python over elements calls some for each."""
 REAL_S = 20
-BY_VALUES = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)
 
 
 class _Named(Source):
@@ -92,10 +89,8 @@ class Leaves:
         """Where each is found: the name in its module, or the argument's number and the keys within it."""
         if self.module is not None:
             for each in self.module.modules():
-                if isinstance(each, nn.modules.dropout._DropoutNd):
-                    each.p = 0.0
-                elif hasattr(each, "dropout") and isinstance(each.dropout, float):
-                    each.__dict__["dropout"] = 0.0
+                if isinstance(each, nn.RNNBase):  # one operator, which draws between its layers
+                    each.dropout = 0.0
                 for name, value in list(vars(each).items()):  # a state that it was made with, and did not register
                     numbers = isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
                     if numbers and value.dim():
@@ -157,7 +152,9 @@ def argument_names(function: Any) -> list[str]:
 class Symbolic:
     """One attempt: the problem with symbols for some of its sizes, and its computation recorded."""
 
-    def __init__(self, problem: Problem, fixed: set[str]) -> None:
+    def __init__(self, problem: Problem, fixed: set[str], rows: str = "") -> None:
+        self.rows = rows
+        """The knob of rows that are recorded one by one, if any are."""
         self.env = ShapeEnv(duck_shape=False, specialize_zero_one=False)
         self.symbols: dict[str, Any] = {}
         self.draws = Draws()
@@ -179,23 +176,49 @@ class Symbolic:
         with fake, torch.backends.mkldnn.flags(enabled=False), torch.backends.nnpack.flags(enabled=False):
             with self.draws, Seedless():
                 self.leaves = Leaves(*problem.made(knob))
+                own = Leaves(*problem.made(lambda n: 1 if n == rows else knob(n))) if rows else self.leaves
             self.symbols = {n: s for n, s in self.symbols.items() if isinstance(s, torch.SymInt)}
+            self.numbers = RandomNumbers()
+            self.module: fx.GraphModule
+            with torch.no_grad(), Seedless(MOST_CALLS) as mode, plain_parameters():
+                try:
+                    self._record(own, mode)
+                except BY_VALUES as error:
+                    by = "an `if`, a size" if isinstance(error, GuardOnDataDependentSymNode) else str(error)
+                    raise Hopeless(
+                        f"{place_of(error)}it decides by values of its tensors ({by[:60]}), which no graph can say"
+                    ) from None
+
+    def _record(self, leaves: Leaves, mode: Seedless) -> None:
+        """Record the computation with these leaves, of one row or of all: as it is, then without complex numbers, then
+        of all rows."""
+
+        def one_way(*given: torch.Tensor) -> Any:
+            self.numbers.again()
+            return leaves(*given)
+
+        def recorded(function: Callable[..., Any], tensors: Sequence[torch.Tensor]) -> fx.GraphModule:
             held = torch.empty(list(self.symbols.values()))  # for the tracer to know every symbol
-            tensors = self.leaves.tensors
-            with torch.no_grad(), Seedless(MOST_CALLS):
-                function = functionalize(lambda _, *given: self.leaves(*given))
-                table: Any = decompositions()
-                with plain_parameters():
-                    try:
-                        self.module = make_fx(function, table, "real", _allow_non_fake_inputs=True)(held, *tensors)
-                        if holds_complex(self.module):
-                            run = RealParts(self.module).run
-                            self.module = make_fx(run, table, "real", _allow_non_fake_inputs=True)(held, *tensors)
-                    except BY_VALUES as error:
-                        by = "an `if`, a size" if isinstance(error, GuardOnDataDependentSymNode) else str(error)
-                        raise Hopeless(
-                            f"{place_of(error)}it decides by values of its tensors ({by[:60]}), which no graph can say"
-                        ) from None
+            made = make_fx(function, decompositions(), "real", _allow_non_fake_inputs=True)
+            return made(held, *tensors)
+
+        every_way = functionalize(lambda _, *given: mode.branches.all_ways(lambda: one_way(*given)))
+        with drawing(self.numbers):
+            self.module = recorded(every_way, leaves.tensors)
+        if holds_complex(self.module):
+            self.module = recorded(RealParts(self.module).run, leaves.tensors)
+        if self.rows:
+            self.module = recorded(self._all_rows, self.leaves.tensors)
+
+    def _all_rows(self, held: torch.Tensor, *tensors: torch.Tensor) -> Any:
+        """The computation that is recorded of one row, executed on all rows."""
+        count = self.symbols[self.rows]
+        found = [[axis for axis, n in enumerate(each.shape) if value_of(n) == value_of(count)] for each in tensors]
+        if any(len(each) > 1 for each in found) or not any(found):
+            raise Failed("its inputs have not one axis of rows each")
+        axes = [None, *(each[0] if each else None for each in found)]
+        self.module.graph.eliminate_dead_code(_is_kept)
+        return AllRows(self.module, count).of([held, *tensors], axes)
 
     def expr(self, number: Any) -> Any:
         """A size as an expression of the symbols that are left."""
@@ -222,11 +245,12 @@ class Symbolic:
         return found
 
 
-def attempts(problem: Problem) -> Symbolic:
-    """The problem with as many symbols as it bears. Raises Failed with the reason of the last attempt."""
-    _count_calls(problem)
-    found, reason = _attempted(problem, list(problem.attempts()))
-    if (found is None or not found.used()) and problem.sizes:
+def attempts(problem: Problem, rows: str = "") -> Symbolic:
+    """The problem with as many symbols as it bears; `rows`: the knob of those that are recorded one by one. Raises
+    Failed with the reason of the last attempt."""
+    _count_calls(problem, rows)
+    found, reason = _attempted(problem, [fixed for fixed in problem.attempts() if rows not in fixed], rows)
+    if not rows and (found is None or not found.used()) and problem.sizes:
         try:
             with foreign(REAL_S):
                 watched = seen_from_outside(problem)
@@ -238,12 +262,12 @@ def attempts(problem: Problem) -> Symbolic:
     return found
 
 
-def _count_calls(problem: Problem) -> None:
+def _count_calls(problem: Problem, rows: str) -> None:
     """Raise Unrolled where the problem calls too many functions: to count them takes a fraction of recording them."""
     try:
         with foreign(TRACE_S), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
             with Seedless():
-                leaves = Leaves(*problem.made(lambda name: problem.sizes[name]))
+                leaves = Leaves(*problem.made(lambda name: 1 if name == rows else problem.sizes[name]))
             with Seedless(MOST_CALLS):
                 leaves(*leaves.tensors)
     except Hopeless:
@@ -252,13 +276,13 @@ def _count_calls(problem: Problem) -> None:
         pass
 
 
-def _attempted(problem: Problem, attempts: list[set[str]]) -> tuple[Symbolic | None, str]:
+def _attempted(problem: Problem, attempts: list[set[str]], rows: str = "") -> tuple[Symbolic | None, str]:
     reason, waiting = "", list(attempts)
     while waiting:
         fixed = waiting.pop(0)
         try:
             with foreign(TRACE_S):
-                return Symbolic(problem, fixed), ""
+                return Symbolic(problem, fixed, rows), ""
         except Hopeless:
             raise
         except TooLong:
@@ -312,6 +336,9 @@ class Recorded:
         self.changed: list[str] = []
         """Arguments that are results too, after all that is returned, as the source changes them in place."""
         self._clean(problem.changes)
+        self.numbers: dict[str, tuple[str, torch.Tensor, list[str]]] = {}
+        """Random numbers that the source draws, in its order: the law, a tensor like them, and their shape. Those that
+        results hang on are inputs."""
         self.sourced: set[str] = set()
         """Inputs that are made as the source makes them."""
         self.infinite: set[str] = set()
@@ -371,7 +398,7 @@ class Recorded:
             listed = ", ".join(f"`{name}`" for name in written)
             self.notes.append(f"the source changes {listed} in place too; the task is what it returns")
         output.args = ((output.args[0], [written[name] for name in self.changed]),)
-        graph.eliminate_dead_code(lambda node: node.op in ("placeholder", "output"))
+        graph.eliminate_dead_code(_is_kept)
 
     def _used_symbols(self) -> set[Any]:
         found: set[Any] = set()
@@ -491,8 +518,9 @@ class Recorded:
             if name in ("_local_scalar_dense", "item"):
                 raise ValueError("it reads a value of a tensor while it computes, which no graph can")
             return
-        if torch.Tag.nondeterministic_seeded in node.target.tags and name != "native_dropout":
-            raise ValueError(f"it draws random numbers (aten.{name}), so that there is no one right result")
+        if torch.Tag.nondeterministic_seeded in node.target.tags:
+            self._draw(node, name)
+            return
         source = node.args[0] if node.args else None
         same = name in SAME or (name == "_to_copy" and value.dtype == source.meta["val"].dtype)  # type: ignore[union-attr]
         if same and source in self.refs:
@@ -505,7 +533,7 @@ class Recorded:
             self.refs[node] = self.refs[node.args[1]]  # type: ignore[index]
             return
         tensors = [each for each in (value if isinstance(value, tuple | list) else [value]) if each is not None]
-        given = ({"dtype": tensors[0].dtype} if name in MADE else {}) | node.kwargs
+        given = ({"dtype": tensors[0].dtype} if name in FILLED else {}) | node.kwargs
         made = {
             "name": self._named(node.name),
             "op": _written(node),
@@ -516,6 +544,18 @@ class Recorded:
         self.nodes.append(made)
         self.flops.append(self._work(node, name, tensors[0]))
         self.refs[node] = {"ref": made["name"]}
+
+    def _draw(self, node: fx.Node, name: str) -> None:
+        """Numbers that the source draws are an input: in fp32, whatever T is, where the source draws fp32 numbers."""
+        if name not in LAWS:
+            raise ValueError(f"it draws random numbers by a law that has no rule here (aten.{name})")
+        law, value = LAWS[name], node.meta["val"]
+        mine = self._named({"uniform": "u", "normal": "z"}[law])
+        dtype = "ACC" if value.dtype == torch.float32 and self.dtype != "fp64" else self._dtype(value.dtype)
+        shape = self._shape(value)
+        self.numbers[mine] = (law, value, shape)
+        self.inputs.append({"name": mine, "shape": shape, "dtype": dtype})
+        self.refs[node] = {"ref": mine}
 
     def _constant(self, node: fx.Node) -> None:
         tensor: Any = self.module
@@ -564,17 +604,9 @@ class Recorded:
             dims = [each for each in node.args[1:] if isinstance(each, int) and not isinstance(each, bool)]
             dim: Any = node.kwargs.get("dim", [*dims[name == "topk" :], -1][0])
             return whole * shape(args[0])[dim]  # by the ranks of all elements
-        if name in (
-            "sum",
-            "mean",
-            "var",
-            "prod",
-            "cumsum",
-            "logcumsumexp",
-            "native_layer_norm",
-            "_softmax",
-            "linalg_vector_norm",
-        ):
+        if name in ("cumsum", "logcumsumexp"):
+            self.terms.append(shape(args[0])[node.args[1]] if shape(args[0]) else sympy.Integer(1))  # type: ignore[index]
+        elif name in SUMS:
             shrunk = sympy.cancel(whole / count) if whole != count else whole
             self.terms.append(shrunk if shrunk.is_polynomial() else whole)
         return whole if whole.free_symbols > count.free_symbols else count
@@ -630,17 +662,30 @@ class Recorded:
             env[name] = parse(text, tuple(env)).evaluate(env)
         return env
 
-    def values(self, leaves: Leaves, tensors: list[torch.Tensor]) -> dict[str, torch.Tensor]:
-        """The graph's inputs, from leaves of the problem in the same order."""
+    def values(
+        self, leaves: Leaves, tensors: list[torch.Tensor], numbers: Mapping[str, torch.Tensor]
+    ) -> dict[str, torch.Tensor]:
+        """The graph's inputs, from leaves of the problem in the same order, and from random numbers."""
         wanted = {each["name"] for each in self.inputs}
         named = {self.tensor_names.get(name): tensor for name, tensor in zip(leaves.names, tensors, strict=True)}
-        return {name: tensor for name, tensor in named.items() if name in wanted}  # type: ignore[misc]
+        return {name: tensor for name, tensor in [*named.items(), *numbers.items()] if name in wanted}  # type: ignore[misc]
+
+    def drawn(self, dims: Mapping[str, int], seed: int) -> dict[str, torch.Tensor]:
+        """Random numbers as the source draws them, in the order in which it does."""
+        env, found = self.environment(dims), dict[str, torch.Tensor]()
+        source = torch.Generator().manual_seed(seed)
+        for name, (law, like, shape) in self.numbers.items():
+            sizes = [parse(axis, tuple(env)).evaluate(env) for axis in shape]
+            own = MADE[law](sizes[1:] if self.symbolic.rows else sizes, dtype=like.dtype, generator=source)
+            found[name] = own.expand(sizes)  # each row has the same, however many rows before it drew none
+        return found
 
     def bytes(self) -> str:
         """A formula for the bytes of all tensors, with like terms added up."""
         mine = {ours: name for name, ours in self.tensor_names.items()}
         tensors = dict(zip(self.symbolic.leaves.names, self.symbolic.leaves.tensors, strict=True))
-        every = [(each["dtype"], list(tensors[mine[each["name"]]].shape)) for each in self.inputs]
+        tensors |= {name: like for name, (_, like, _) in self.numbers.items()}
+        every = [(each["dtype"], list(tensors[mine.get(each["name"], each["name"])].shape)) for each in self.inputs]
         every += [(each["dtype"], shape) for each, shape in zip(self.described_outputs, self.results, strict=True)]
         sums: dict[str, Any] = {}
         for dtype, shape in every:
@@ -659,8 +704,12 @@ class Recorded:
         origins = dict(zip(symbolic.leaves.names, symbolic.leaves.origins, strict=True))
         paths = dict(zip(symbolic.leaves.names, symbolic.leaves.paths, strict=True))
         listed: list[dict[str, Any]] = []
+        self._note_numbers()
         mine = {ours: name for name, ours in self.tensor_names.items()}
         for each in self.inputs:
+            if each["name"] in self.numbers:
+                listed.append({**each, **self._number(each["name"])})
+                continue
             name = mine[each["name"]]
             drawn = symbolic.draws.of(tensors[name])
             entry = {**each, "role": "in", "origin": origins[name], "path": paths[name]}
@@ -669,9 +718,26 @@ class Recorded:
         masked = {name: {"specials": ["inf"]} for name in self.infinite}
         return listed + [{**each, "role": "out", **masked.get(each["name"], {})} for each in self.described_outputs]
 
+    def _number(self, name: str) -> dict[str, Any]:
+        law, *_ = self.numbers[name]
+        told = (
+            {"distribution": "normal(0, 1)"} if law == "normal" else {"distribution": "uniform(0, 1)", "bounded": True}
+        )
+        return {"role": "in", "origin": RANDOM, "path": [law], **told}
+
+    def _note_numbers(self) -> None:
+        wanted = {each["name"] for each in self.inputs}
+        drawn = {n: by for n, by in zip(self.numbers, self.symbolic.numbers.by, strict=False) if n in wanted}
+        if drawn:
+            by = ", ".join(f"torch.{each}" for each in dict.fromkeys(drawn.values()))
+            listed = ", ".join(f"`{name}`" for name in drawn)
+            said = f"these are the inputs {listed}" if len(drawn) > 1 else f"the numbers are the input {listed}"
+            self.notes.append(f"the source draws with {by}; here {said}, so that a result is right or wrong")
+
     def _drawn(self, entry: Mapping[str, Any], drawn: Any, seen: Any) -> dict[str, Any]:
         name = entry["name"]
-        if (drawn and drawn[0] == "constant") or (seen and seen[1] == seen[2] and seen[0] != "normal"):
+        is_one = seen and seen[1] == seen[2] and seen[0] != "normal" and not drawn
+        if (drawn and drawn[0] == "constant") or is_one:
             value = drawn[1] if drawn and drawn[0] == "constant" else seen[1]
             if entry["dtype"] not in ("T", "ACC", "fp32", "fp64", "fp16", "bf16"):
                 if value <= 1:
@@ -697,6 +763,11 @@ class Recorded:
             kind = "integers"
         self.notes.append(f"`{name}` is drawn from what its values looked like")
         return {"distribution": f"{kind}({number(a)}, {number(b)})"} | ({"pattern": pattern} if pattern else {})
+
+
+def _is_kept(node: fx.Node) -> bool:
+    """Whether a node stays without a use: random numbers are told apart by their order."""
+    return node.op in ("placeholder", "output") or operator_of(node) in LAWS
 
 
 def product(factors: Sequence[Any]) -> Any:

@@ -18,6 +18,7 @@ from operators.catalog import load
 from operators.definition.spec import Task
 from operators.errors import UserError
 from operators.importing.looking import Trials
+from operators.importing.problems import problem_of
 from operators.importing.readers import read
 from operators.kernel import Kernel
 from tests.importing.conftest import DATA
@@ -149,14 +150,45 @@ def test_a_source_finds_packages_that_pythonpath_names(tmp_path: Path, monkeypat
 
 
 @pytest.mark.slow
-def test_a_definition_keeps_its_constants_and_its_workloads(imported: Callable[[str], Path]) -> None:
+def test_a_definition_keeps_its_workloads_and_its_constants_vary_with_its_source(
+    imported: Callable[[str], Path],
+) -> None:
     operator = load(str(imported("scaled")))
-    assert operator.dims == ("rows",) and operator.dtypes["cuda"][0] == "bf16"
+    assert operator.dims == ("rows", "width") and operator.dtypes["cuda"][0] == "bf16"
     assert [workload.dims["rows"] for workload in operator.workload_set("published")] == [128, 2048]
+    assert {workload.dims["width"] for workload in operator.workload_set("published")} == {96}
+    assert len({shape.dims["width"] for shape in operator.hidden}) > 3
+
+
+def test_a_definition_is_called_by_name_and_numbers_of_its_source_that_are_its_axes_vary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    definition = {
+        "name": "rows", "op_type": "gemm",
+        "axes": {"rows": {"type": "var"}, "width": {"type": "const", "value": 48},
+                 "out": {"type": "const", "value": 96}, "wide": {"type": "const", "value": 96}},
+        "inputs": {"x": {"shape": ["rows", "width"], "dtype": "float32"},
+                   "bias": {"shape": ["wide"], "dtype": "float32"},
+                   "w": {"shape": ["out", "width"], "dtype": "float32"}},
+        "outputs": {"y": {"shape": ["rows", "out"], "dtype": "float32"}},
+        "reference": "def run(x, w, bias):\n    wide = 96\n    assert x.shape[1] == 48 and bias.shape[0] == wide\n"
+        "    out = 96\n    return (x @ w.T)[:, :out] + bias[:1] * 2\n",
+    }  # fmt: skip
+    (tmp_path / "rows.json").write_text(json.dumps(definition))
+    source = read(str(tmp_path / "rows.json"))
+    monkeypatch.chdir(tmp_path)
+    for name, text in source.files.items():
+        Path(name).write_text(text)
+    sizes = {"rows": 3, "width": 5, "out": 4, "wide": 7}
+    call, args = problem_of(source.request).made(sizes.__getitem__)
+    assert [list(each.shape) for each in args] == [[3, 5], [7], [4, 5]] and list(call(*args).shape) == [3, 4]
+    call, args = problem_of({**source.request, "is_literal": True}).made(sizes.__getitem__)
+    with pytest.raises(AssertionError):
+        call(*args)
 
 
 @pytest.mark.slow
-def test_a_loop_over_an_axis_that_no_workload_tells_is_run_once(tmp_path: Path) -> None:
+def test_a_loop_over_rows_is_recorded_once_and_executed_for_all(tmp_path: Path) -> None:
     definition = {
         "name": "heads", "op_type": "gemm", "axes": {"batch": {"type": "var"}, "heads": {"type": "const", "value": 24},
                                                      "width": {"type": "const", "value": 16}},
@@ -168,8 +200,25 @@ def test_a_loop_over_an_axis_that_no_workload_tells_is_run_once(tmp_path: Path) 
     }  # fmt: skip
     (tmp_path / "heads.json").write_text(json.dumps(definition))
     folder, lines = import_problem(str(tmp_path / "heads.json"), out=tmp_path / "heads")
-    assert any("loop over it" in line and "batch" in line for line in lines)
-    assert [axis.text for axis in load(str(folder)).tensors[0].shape] == ["1", "heads", "width"]
+    assert any("loop over `batch`" in line for line in lines)
+    assert [axis.text for axis in load(str(folder)).tensors[0].shape] == ["batch", "24", "width"]
+
+
+@pytest.mark.slow
+def test_a_loop_whose_rows_hang_on_each_other_is_run_once_where_no_workload_tells_its_axis(tmp_path: Path) -> None:
+    definition = {
+        "name": "carried", "op_type": "scan",
+        "axes": {"steps": {"type": "var"}, "width": {"type": "const", "value": 24}},
+        "inputs": {"x": {"shape": ["steps", "width"], "dtype": "float32"}},
+        "outputs": {"y": {"shape": ["steps", "width"], "dtype": "float32"}},
+        "reference": "import torch\n\n\ndef run(x):\n    y, held = torch.zeros_like(x), torch.zeros_like(x[0])\n"
+        "    for t in range(x.shape[0]):\n        if float(x[t, 0].item()) > 0:\n            held = held + x[t]\n"
+        "        y[t] = held\n    return y\n",
+    }  # fmt: skip
+    (tmp_path / "carried.json").write_text(json.dumps(definition))
+    folder, lines = import_problem(str(tmp_path / "carried.json"), out=tmp_path / "carried")
+    assert any("loop over it" in line and "steps" in line for line in lines)
+    assert [axis.text for axis in load(str(folder)).tensors[0].shape] == ["1", "width"]
 
 
 @pytest.mark.slow
@@ -455,7 +504,8 @@ def test_a_dense_block_is_an_operator_whose_bytes_are_told_and_whose_joins_are_t
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        ("return x if x.sum() > 0 else -x", "by values of its tensors"),
+        ("while x.sum() > 1:\n        x = x / 2\n    return x", "by more than 12 values of its tensors"),
+        ("return x.new_zeros(int(x.sum()))", "by values of its tensors"),
         ("return torch.stack([x[i] * i + i for i in range(x.shape[0])])", "more than 5,000 functions of torch"),
     ],
 )

@@ -137,6 +137,8 @@ def pointwise(writer: Writer, node: Node, *args: Any) -> tuple[Array | None, ...
                 read = kernel.broadcast(value, index, own)
             elif isinstance(value, list):
                 raise OperatorError(f"node {node.name}: argument {position} is a list")
+            elif name == "eq" and type(value) is int and 0 <= value < 2**31:  # one function for all experts of a router
+                read = cast(kernel.passed(value), own)
             else:
                 read = cast(kernel.number(value), own)
             kernel.line(f"{kind(own)} a{position} = {read};")
