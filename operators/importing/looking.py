@@ -84,15 +84,25 @@ KINDS: Mapping[str, tuple[int, tuple[int, ...]]] = {
 
 
 def real(
-    problem: Problem, sizes: Mapping[str, int], seed: int, scale: float = 1.0
+    problem: Problem,
+    sizes: Mapping[str, int],
+    seed: int,
+    scale: float = 1.0,
+    ranges: Mapping[str, tuple[int, int]] | None = None,
 ) -> tuple[Leaves, list[torch.Tensor], Any]:
-    """The problem executed at these sizes: its leaves, `scale` times what it drew, copies of its tensors, and what it
-    computes."""
+    """The problem executed at these sizes: its leaves, `scale` times what it drew, or integers of `ranges`, copies of
+    its tensors, and what it computes."""
     torch.manual_seed(seed)
     random.seed(seed)
     leaves = Leaves(*problem.made(lambda name: sizes[name]))
     if scale != 1:
         leaves.tensors = [x.detach() * scale if x.is_floating_point() else x for x in leaves.tensors]
+    for number, name in enumerate(leaves.names):
+        if name in (ranges or {}):
+            low, high = ranges[name]
+            leaves.tensors[number] = torch.randint(
+                low, high + 1, leaves.tensors[number].shape, dtype=leaves.tensors[number].dtype
+            )
     tensors = [tensor.detach().clone() for tensor in leaves.tensors]
     return leaves, tensors, leaves(*leaves.tensors)
 
@@ -129,9 +139,18 @@ class Trials:
             sizes[name] = int(expr.subs(values))
         return sizes
 
+    def real(self, dims: Mapping[str, int], seed: int) -> tuple[Leaves, list[torch.Tensor], Any]:
+        """The problem executed for these dims."""
+        values, known = self.values(dims), dict[Any, Any]()
+        ranges = {
+            n: (int(at(low, values, known)), int(at(high, values, known)))
+            for n, (low, high) in self.made.ranges.items()
+        }
+        return real(self.problem, self.sizes(dims), seed, self.scale, ranges)
+
     def given(self, dims: Mapping[str, int], *, seed: int = 0) -> dict[str, torch.Tensor]:
         """The graph's inputs, as the source makes them for these dims; it runs the source."""
-        leaves, tensors, _ = real(self.problem, self.sizes(dims), seed, self.scale)
+        leaves, tensors, _ = self.real(dims, seed)
         return self.made.values(leaves, tensors)
 
     def allows(self, dims: Mapping[str, int], *, large: bool = False) -> bool:
@@ -173,16 +192,15 @@ class Trials:
 
     def passes(self, dims: Mapping[str, int]) -> bool:
         """Whether source and graph agree there; what its tensors look like is kept."""
-        sizes = self.sizes(dims)
         try:
             with foreign(REAL_S):
-                leaves, tensors, result = real(self.problem, sizes, 0, self.scale)
+                leaves, tensors, result = self.real(dims, 0)
                 if self.problem.is_pure and not all(map(torch.equal, leaves.tensors, tensors)):
                     raise Failed("it changes its arguments in place, which a kernel in its place would not")
                 ours = evaluate(self.graph, self.made.values(leaves, tensors), self.made.environment(dims))
                 theirs = self.results(leaves, result)
                 with torch.no_grad():
-                    other, _, once_more = real(self.problem, sizes, 1, self.scale)
+                    other, _, once_more = self.real(dims, 1)
                     again = self.results(other, once_more)
         except Failed as error:
             self.differences.append(f"{_at(dims)}: {str(error)[:160]}")
@@ -496,7 +514,14 @@ def look(problem: Problem) -> dict[str, Any]:
     except ValueError as error:
         raise Failed(str(error)) from None
     graph = checked(made.graph)
-    scale, trials, hidden, cpu = in_range(problem, made, symbolic, graph)
+    try:
+        scale, trials, hidden, cpu = in_range(problem, made, symbolic, graph)
+    except Failed:
+        if not made.ranges:
+            raise
+        made.notes += [f"`{name}` holds zeros and ones, as its use does not tell its range" for name in made.ranges]
+        made.ranges.clear()
+        scale, trials, hidden, cpu = in_range(problem, made, symbolic, graph)
     making = sourced(problem, made, symbolic, trials, [cpu, *(shape["dims"] for shape in hidden)])
     described = inputs_of(made, symbolic, trials, scale, cpu, hidden)
     return {

@@ -9,16 +9,14 @@ import sympy
 import torch
 from torch import fx
 from torch.func import functionalize
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from operators.errors import OperatorError
-from operators.importing.decompositions import decompositions
 from operators.importing.draws import number
 from operators.importing.foreign import Failed, foreign
 from operators.importing.problems import Problem
 from operators.importing.substitutes import Seedless
 from operators.importing.symbols import value_of
-from operators.importing.tracing import REAL_S, Leaves, Recorded, Symbolic, operator_of
+from operators.importing.tracing import REAL_S, Leaves, Recorded, Symbolic, operator_of, recorded
 
 APART = frozenset((
     "view", "reshape", "_unsafe_view", "permute", "transpose", "t", "unsqueeze", "squeeze", "expand", "clone",
@@ -51,7 +49,7 @@ def _recorded(problem: Problem, symbolic: Symbolic) -> fx.GraphModule:
     with symbolic.fake, torch.no_grad(), Seedless():
         held = torch.empty(list(symbolic.symbols.values()))
         function = functionalize(lambda _: [each.clone() for each in Leaves(*problem.made(knob)).tensors])
-        return make_fx(function, decompositions(), "real", _allow_non_fake_inputs=True)(held)
+        return recorded(function, held)
 
 
 class _Making(Recorded):

@@ -52,6 +52,8 @@ class Problem:
     """Whether it must leave its arguments as they are."""
     chosen: set[str] = field(default_factory=set)
     """Knobs whose sizes the source does not tell."""
+    unbounded: set[int] = field(default_factory=set)
+    """Arguments, by their numbers, that are integers whose range the source does not tell."""
 
     def smallest(self) -> Problem:
         """The same with ones for the sizes that the source does not tell, as it has a loop of Python over them."""
@@ -144,9 +146,15 @@ def _axes(request: Mapping[str, Any]) -> Problem:
                 args.append(drawn([env[axis] for axis in entry["shape"]], DTYPES[entry["dtype"]]))
         return names["run"], args
 
-    inner = set(request.get("constants", ()))
-    workloads = [dict(each) for each in request["workloads"]]
-    return Problem(sizes, made, inner, workloads, chosen=set(request.get("chosen", ())))
+    whole = [e["shape"] is not None and "int" in e["dtype"] and not e["custom"] for e in request["inputs"].values()]
+    return Problem(
+        sizes,
+        made,
+        inner=set(request.get("constants", ())),
+        workloads=[dict(each) for each in request["workloads"]],
+        chosen=set(request.get("chosen", ())),
+        unbounded={number for number, is_whole in enumerate(whole) if is_whole},
+    )
 
 
 def _spec(request: Mapping[str, Any]) -> Problem:

@@ -31,6 +31,7 @@ from operators.importing.draws import Draws, number
 from operators.importing.foreign import Failed, Hopeless, TooLong, foreign, place_of
 from operators.importing.pairs import RealParts, holds_complex, split
 from operators.importing.problems import Problem
+from operators.importing.reach import Reach
 from operators.importing.substitutes import MOST_CONSTANT, NAMESPACE, Seedless, plain_parameters
 from operators.importing.symbols import Unwritable, argument, integer_text, value_of
 
@@ -184,13 +185,13 @@ class Symbolic:
             tensors = self.leaves.tensors
             with torch.no_grad(), Seedless(MOST_CALLS):
                 function = functionalize(lambda _, *given: self.leaves(*given))
-                table: Any = decompositions()
                 with plain_parameters():
                     try:
-                        self.module = make_fx(function, table, "real", _allow_non_fake_inputs=True)(held, *tensors)
+                        self.module = recorded(function, held, *tensors)
+                        if any(map(_changes, self.module.graph.nodes)):
+                            self.module = recorded(functionalize(self.module), held, *tensors)
                         if holds_complex(self.module):
-                            run = RealParts(self.module).run
-                            self.module = make_fx(run, table, "real", _allow_non_fake_inputs=True)(held, *tensors)
+                            self.module = recorded(RealParts(self.module).run, held, *tensors)
                     except BY_VALUES as error:
                         by = "an `if`, a size" if isinstance(error, GuardOnDataDependentSymNode) else str(error)
                         raise Hopeless(
@@ -220,6 +221,19 @@ class Symbolic:
             if expr.free_symbols and not (expr.func is sympy.Ne and ones):
                 found.append(expr)
         return found
+
+
+def recorded(function: Callable[..., Any], *tensors: torch.Tensor) -> fx.GraphModule:
+    """The operators that a function calls with these tensors."""
+    table: Any = decompositions()
+    return make_fx(function, table, "real", _allow_non_fake_inputs=True)(*tensors)
+
+
+def _changes(node: fx.Node) -> bool:
+    """Whether a function of torch's own, such as a cell of a recurrence, changed a tensor on its way in place."""
+    name = operator_of(node)
+    is_view = name == "copy_" or name == "as_strided_" or name in VIEWED
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable and not is_view
 
 
 def attempts(problem: Problem) -> Symbolic:
@@ -314,6 +328,8 @@ class Recorded:
         self._clean(problem.changes)
         self.sourced: set[str] = set()
         """Inputs that are made as the source makes them."""
+        self.ranges: dict[str, tuple[Any, Any]] = {}
+        """The least and the largest number of inputs, by their names in the source, that only their uses tell."""
         self.infinite: set[str] = set()
         """Results that hold the infinite numbers of a mask."""
         self.taken: set[str] = set()
@@ -333,6 +349,7 @@ class Recorded:
             if symbol in used:
                 self.symbols[symbol] = self.dims[knob] = self._named(knob)
         self._inputs()
+        self._reach(problem.unbounded)
         self.nodes: list[dict[str, Any]] = []
         self.constants: list[dict[str, Any]] = []
         for node in self.module.graph.nodes:
@@ -424,6 +441,14 @@ class Recorded:
                 )
                 dtype = "uint8"
             self.inputs.append({"name": mine, "shape": shape, "dtype": dtype})
+
+    def _reach(self, unbounded: set[int]) -> None:
+        """Find the ranges of arguments of which the source tells none."""
+        leaves, placeholders = self.symbolic.leaves, self.module.graph.find_nodes(op="placeholder")
+        for node, name, tensor, path in zip(placeholders[1:], leaves.names, leaves.tensors, leaves.paths, strict=True):
+            if name in self.tensor_names and path[0] in unbounded and node.users:
+                found = Reach(node, self.symbolic.expr).range(tensor.dtype)
+                self.ranges |= {name: found} if found else {}
 
     # --- nodes ------------------------------------------------------------------------------------------------------
 
@@ -662,7 +687,7 @@ class Recorded:
         mine = {ours: name for name, ours in self.tensor_names.items()}
         for each in self.inputs:
             name = mine[each["name"]]
-            drawn = symbolic.draws.of(tensors[name])
+            drawn = ("integers", *self.ranges[name]) if name in self.ranges else symbolic.draws.of(tensors[name])
             entry = {**each, "role": "in", "origin": origins[name], "path": paths[name]}
             law = {} if each["name"] in self.sourced else self._drawn(entry, drawn, seen.get(each["name"]))
             listed.append(entry | law)
