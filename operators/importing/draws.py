@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from operators.importing.symbols import plain, value_of
 
-if TYPE_CHECKING:
-    pass
-
 Drawn = tuple[str, Any, Any]
 """`uniform`, `normal`, `integers` or `constant`, with two numbers, which may be symbolic for `integers`."""
-_COPIES = {"_to_copy", "clone", "detach", "alias", "copy", "contiguous", "empty_like", "squeeze", "unsqueeze"}
+_COPIES = {"_to_copy", "clone", "detach", "alias", "copy", "contiguous", "squeeze", "unsqueeze"}
 
 
 class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -38,7 +35,7 @@ class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         result = func(*args, **kwargs)
         if isinstance(result, torch.Tensor):
             name = func._schema.name.removeprefix("aten::")
-            made, key = self._made(name, args, kwargs), result.untyped_storage()._cdata
+            made, key = self._made(name, args, kwargs, result), result.untyped_storage()._cdata
             self.kept.append(result)
             if made:
                 self.known[key] = made
@@ -46,7 +43,7 @@ class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self.known.pop(key, None)
         return result
 
-    def _made(self, name: str, args: Any, kwargs: Any) -> Drawn | None:
+    def _made(self, name: str, args: Any, kwargs: Any, result: torch.Tensor) -> Drawn | None:
         name = name.removesuffix("_")
         numbers = [plain(a) for a in args[1:] if isinstance(a, int | float | torch.SymInt | torch.SymFloat)]
         match name:
@@ -63,6 +60,8 @@ class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
             case "normal" | "normal_functional":
                 mean, deviation = (numbers + [0.0, 1.0][len(numbers) :])[:2]
                 return ("normal", float(kwargs.get("mean", mean)), float(kwargs.get("std", deviation)))
+            case "empty" | "empty_like" | "new_empty" if result.is_floating_point():  # any numbers
+                return ("normal", 0.0, 1.0)
             case "zeros" | "zeros_like" | "zero":
                 return ("constant", 0.0, 0.0)
             case "ones" | "ones_like":

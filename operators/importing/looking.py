@@ -97,12 +97,10 @@ def real(
     leaves = Leaves(*problem.made(lambda name: sizes[name]))
     if scale != 1:
         leaves.tensors = [x.detach() * scale if x.is_floating_point() else x for x in leaves.tensors]
-    for number, name in enumerate(leaves.names):
-        if name in (ranges or {}):
-            low, high = ranges[name]
-            leaves.tensors[number] = torch.randint(
-                low, high + 1, leaves.tensors[number].shape, dtype=leaves.tensors[number].dtype
-            )
+    for name, (low, high) in (ranges or {}).items():
+        number = leaves.names.index(name)
+        old = leaves.tensors[number]
+        leaves.tensors[number] = torch.randint(low, high + 1, old.shape, dtype=old.dtype)
     tensors = [tensor.detach().clone() for tensor in leaves.tensors]
     return leaves, tensors, leaves(*leaves.tensors)
 

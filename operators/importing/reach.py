@@ -82,7 +82,7 @@ class Reach:
         if name == "embedding" and user.args[1] is node:
             yield self._size(user.args[0], 0)
         elif name in LISTS:
-            yield from (self._size(user.args[0], axis) for axis, each in enumerate(user.args[1]) if each is node)  # type: ignore[arg-type,union-attr]
+            yield from (self._size(user.args[0], axis) for axis, each in enumerate(user.args[1]) if each is node)  # type: ignore[arg-type]
         elif name in LINES and user.args[2] is node:
             yield self._size(user.args[0], user.args[1])
 

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from operators.dtypes import ACCUMULATOR, DTYPES, DType
@@ -308,6 +309,9 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _follow(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
         outs = out if isinstance(out, tuple | list) else [out]
+        given = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
+        if not any(x.is_floating_point() or self.of(x) is not None for x in (*given, *outs)):
+            return  # integers of integers are exact
         if name in RULES:
             found = RULES[name](self, func, out, *args, **kwargs)
             exact = name in ("max", "min", "sort", "topk", "max_pool2d_with_indices", "max_pool3d_with_indices")
@@ -320,8 +324,8 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 continue
             if y.is_floating_point():
                 self.keep_floating(y, error, exact)
-            elif error is not None:
-                self.keep(y, error)
+            elif error is not None:  # less than half a step changes no integer
+                self.keep(y, torch.where(error * self.granted < 1 / 2, 0.0, error))
 
     def _moved(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor | None:
         every = [each for arg in args for each in (arg if isinstance(arg, tuple | list) else [arg])]

@@ -231,9 +231,23 @@ def with_diagonal(x: torch.Tensor, value: float, wrap: bool = False) -> torch.Te
     return x
 
 
+def normed(
+    x: torch.Tensor, mean: Any, variance: Any, weight: Any = None, bias: Any = None, training: bool = False,
+    momentum: float = 0.1, eps: float = 1e-5,
+) -> torch.Tensor:  # fmt: skip
+    """The result of batch_norm, whose operator does not say that it changes the statistics that it keeps."""
+    if training and mean is not None:
+        variance_now, mean_now = torch.var_mean(x, [0, *range(2, x.dim())])
+        mean.mul_(1 - momentum).add_(momentum * mean_now)
+        variance.mul_(1 - momentum).add_(momentum * variance_now)
+        mean = variance = None
+    return torch.nn.functional.batch_norm(x, mean, variance, weight, bias, training, momentum, eps)
+
+
 INSTEAD: dict[Any, Callable[..., Any]] = {
     torch.bincount: counted, torch.Tensor.bincount: counted, torch.stft: framed, torch.Tensor.stft: framed,
     torch.nn.functional.interpolate: stretched, torch.Tensor.fill_diagonal_: with_diagonal,
+    torch.nn.functional.batch_norm: normed,
 }  # fmt: skip
 """Functions of torch that no tracer with symbols takes as they are, and what is called in their places."""
 WHOLE: dict[Any, Any] = {}

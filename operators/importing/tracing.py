@@ -344,10 +344,14 @@ class Recorded:
         """Terms of sums."""
         self.steps: list[Any] = []
         """Steps of time of each recurrence, by its matrices: two for each layer."""
+        self.kept: dict[Any, int] = {}
+        """The source's own sizes by symbols that no tensor has, such as a number of classes."""
         used = self._used_symbols()
         for symbol, knob in symbolic.used().items():
             if symbol in used:
                 self.symbols[symbol] = self.dims[knob] = self._named(knob)
+            else:
+                self.kept[symbol] = problem.sizes[knob]
         self._inputs()
         self._reach(problem.unbounded)
         self.nodes: list[dict[str, Any]] = []
@@ -454,7 +458,7 @@ class Recorded:
 
     def text(self, expr: Any) -> str:
         """An integer expression, in our language; a long one gets a name."""
-        expr = sympy.sympify(self.symbolic.env.replace(expr) if isinstance(expr, sympy.Basic) else expr)
+        expr = sympy.sympify(self.symbolic.env.replace(expr) if isinstance(expr, sympy.Basic) else expr).subs(self.kept)
         written = integer_text(expr, self.symbols)
         if len(written) <= LONGEST:
             return written

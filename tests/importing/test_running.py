@@ -360,3 +360,10 @@ def test_a_function_of_what_may_be_no_number_is_any_number(angle: Any) -> None:
     usual, large = 1 + torch.zeros(2, dtype=torch.float64), torch.tensor([1.0, 1e30], dtype=torch.float64)
     found = granted(lambda x: angle(x * x * usual - x * x, x.square() * x), large)
     assert found[1] > 1e200 and found[0] < 1e-5
+
+
+def test_integers_made_of_integers_are_exact() -> None:
+    """The number of smaller keys is a place in a running sum: nothing else is read there."""
+    keys, x = torch.randint(0, 5, (64,)), torch.rand(64, dtype=torch.float64)
+    found = granted(lambda x: x.cumsum(0)[((keys[None] < keys[:, None]).sum(-1) - 1).clamp(min=0)], x)
+    assert bool((found < 1e-4).all())
