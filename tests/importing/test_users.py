@@ -42,6 +42,49 @@ USERS: dict[str, tuple[tuple[str, ...], str]] = {
             B, H, L, D = 3, 4, 40, 8
             return torch.randn(B, H, D), torch.randn(B, H, D), torch.randn(B, H, L, D), torch.randint(0, L, (B,))
      """),
+    "cells": (("d0", "d1", "d2", "d4", "d5"), """
+        def cells(x, h, into, within, bias):
+            for step in range(2):
+                h = torch.gru_cell(x[:, step], h, into, within, bias, bias)
+            return h
+        def make():
+            return [torch.randn(5, 2, 7), torch.randn(5, 6), torch.randn(18, 7), torch.randn(18, 6), torch.randn(18)]
+     """),
+    "losses": (("d0", "d1"), """
+        def losses(a, b):
+            sign = torch.where(b > 0, 1, -1)
+            hinge = F.hinge_embedding_loss(a, sign, 0.7)
+            margin = F.margin_ranking_loss(a[:, 0], b[:, 0], sign[:, 0], 0.2)
+            angle = F.cosine_embedding_loss(a, b, sign[:, 1], 0.1, reduction="sum")
+            spread = F.gaussian_nll_loss(a, b, b.exp(), full=True)
+            return hinge, margin, angle, spread, F.rms_norm(a, (a.shape[1],)), a.nanmean(0)
+        def make():
+            return torch.randn(40, 12), torch.randn(40, 12)
+     """),
+    "trained": (("d0", "d1", "d2"), """
+        def trained(x, mean, variance, weight, bias):
+            return F.batch_norm(x, mean, variance, weight, bias, True, 0.2)
+        def make():
+            return torch.randn(6, 4, 9), torch.zeros(4), torch.ones(4), torch.rand(4), torch.randn(4)
+     """),
+    "nearest": (("d0", "d1", "d2"), """
+        def nearest(x, book):
+            apart = x.pow(2).sum(1, keepdim=True) - 2 * x @ book.t() + book.pow(2).sum(1)
+            place = apart.argmin(1)
+            return place, ((book[place] - x) ** 2).mean(), torch.bincount(place, minlength=24)
+        def make():
+            return torch.randn(300, 8), torch.randn(24, 8)
+     """),
+    "padded": (("B", "L", "D"), """
+        def padded(x, pad, rows, out):
+            kept = x.masked_fill(pad[..., None], 0).sum(1)
+            out[:] = torch.zeros(12, x.shape[2]).index_add(0, rows, x[:, 0])
+            return kept
+        def make():
+            B, L, D = 6, 20, 8
+            lengths, rows = torch.randint(1, L + 1, (B,)), torch.sort(torch.randint(0, 12, (B,)))[0]
+            return torch.randn(B, L, D), torch.arange(L)[None] >= lengths[:, None], rows, torch.empty(12, D)
+     """),
     "quantised": (("d0", "d1"), """
         def quantised(x, weight):
             y = (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)) * weight
