@@ -344,6 +344,16 @@ def test_inputs_keep_the_relations_that_their_source_gives_them(family: str, imp
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("family", ["nominal", "structured"])
+def test_masks_of_lengths_and_sorted_rows_stay_such(family: str, imported: Importer) -> None:
+    operator, _ = imported("padded")
+    dims, rng = {"B": 30, "L": 20, "D": 3}, np.random.default_rng(0)
+    found = draw(operator, functions(operator.folder), dims=dims, dtype="fp32", family=family, rng=rng).tensors
+    assert (found["pad"].int().diff(dim=1) >= 0).all() and found["pad"].any()
+    assert (found["rows"].diff() >= 0).all()
+
+
+@pytest.mark.slow
 def test_arguments_that_are_changed_in_place_are_results(imported: Importer) -> None:
     operator, _ = imported("steps")
     assert [tensor.name for tensor in operator.outputs] == ["y0", "y1"]
