@@ -246,6 +246,51 @@ def normed(
     return torch.nn.functional.batch_norm(x, mean, variance, weight, bias, training, momentum, eps)
 
 
+def bags(
+    ids: torch.Tensor, table: torch.Tensor, offsets: Any = None, max_norm: Any = None, norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False, per_sample_weights: Any = None,
+    include_last_offset: bool = False, padding_idx: Any = None,
+) -> torch.Tensor:  # fmt: skip
+    """The result of embedding_bag: rows of a table, added up between offsets or along the last axis."""
+    if max_norm is not None or padding_idx is not None or mode == "max":
+        return torch.nn.functional.embedding_bag(
+            ids, table, offsets, max_norm, norm_type, scale_grad_by_freq, mode, sparse, per_sample_weights,
+            include_last_offset, padding_idx,
+        )  # fmt: skip
+    rows = table[ids] if per_sample_weights is None else table[ids] * per_sample_weights[..., None]
+    if ids.dim() == 2:
+        return rows.sum(1) if mode == "sum" else rows.mean(1)
+    count = offsets.shape[0] - include_last_offset
+    bag = torch.bucketize(torch.arange(ids.shape[0], device=ids.device), offsets[:count], right=True) - 1
+    total = rows.new_zeros([count, table.shape[1]]).index_add(0, bag, rows)
+    if mode == "sum":
+        return total
+    sizes = rows.new_zeros([count]).index_add(0, bag, torch.ones_like(rows[:, 0]))
+    return total / sizes.clamp(min=1)[:, None]
+
+
+def bilinear(one: torch.Tensor, other: torch.Tensor, weight: torch.Tensor, bias: Any = None) -> torch.Tensor:
+    """The result of torch's own, whose operator has three factors."""
+    half = torch.einsum("...i,kij->...kj", one, weight)
+    found = (half * other.unsqueeze(-2)).sum(-1)
+    return found if bias is None else found + bias
+
+
+def covariance(x: torch.Tensor, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> torch.Tensor:
+    """The result of torch.cov, which looks at values first."""
+    if x.dim() != 2 or fweights is not None or aweights is not None:
+        return torch.cov(x, correction=correction, fweights=fweights, aweights=aweights)
+    apart = x - x.mean(1, keepdim=True)
+    return apart @ apart.mT / (x.shape[1] - correction)
+
+
+def correlation(x: torch.Tensor) -> torch.Tensor:
+    """The result of torch.corrcoef."""
+    found = covariance(x)
+    deviations = found.diagonal().sqrt()
+    return (found / deviations[:, None] / deviations[None]).clamp(-1, 1)
+
+
 def gru_cell(x: torch.Tensor, state: torch.Tensor, *weights: Any) -> torch.Tensor:
     """The result of torch.gru_cell, which makes constants of its sizes, as those of the other cells."""
     (reset, update, new), (reset_more, update_more, new_more) = _gates(x, state, 3, *weights)
@@ -328,6 +373,9 @@ INSTEAD: dict[Any, Callable[..., Any]] = {
     torch.Tensor.fill_diagonal_: with_diagonal, torch.gru_cell: gru_cell, torch.lstm_cell: lstm_cell,
     torch.rnn_tanh_cell: plain_cell(torch.tanh), torch.rnn_relu_cell: plain_cell(torch.relu),
     torch.nn.functional.interpolate: stretched, torch.nn.functional.batch_norm: normed,
+    torch.nn.functional.embedding_bag: bags, torch.nn.functional.bilinear: bilinear,
+    torch.cov: covariance, torch.Tensor.cov: covariance, torch.corrcoef: correlation,
+    torch.Tensor.corrcoef: correlation,
     torch.nn.functional.margin_ranking_loss: margin_ranking, torch.nn.functional.gaussian_nll_loss: gaussian_nll,
     torch.nn.functional.hinge_embedding_loss: hinge_embedding,
     torch.nn.functional.cosine_embedding_loss: cosine_embedding,
