@@ -28,7 +28,7 @@ from operators.errors import OperatorError
 from operators.expression import MAX_CHARACTERS
 from operators.importing.draws import near_zero, observed, shrunk, varied
 from operators.importing.foreign import Failed, Unrolled, foreign
-from operators.importing.graphs.faint import Level, levels
+from operators.importing.graphs.faint import Level, leaning, levels
 from operators.importing.graphs.graph import RECURRENCES, Graph, checked, evaluate
 from operators.importing.graphs.inputs import Making, made_inputs, making_of
 from operators.importing.makers import made_by_source
@@ -458,13 +458,25 @@ class Trials:
 
     def faint(self, shapes: Sequence[Mapping[str, int]], described: Sequence[Mapping[str, Any]]) -> list[Level]:
         """The levels of inputs at which small constants of the graph decide results."""
-        dims = sorted(shapes, key=self.elements)[len(shapes) // 2]
+        ordered = sorted(shapes, key=self.elements)
         floating = [each for each in described if each["role"] == "in" and each["dtype"] in FLOATING]
-        names = [each["name"] for each in floating if near_zero(each)]
+        near = [each for each in floating if near_zero(each)]
+        free = [each for each in near if "normal" in each["distribution"] and not each.get("bounded")]
+        small = self._levels(levels, ordered[len(ordered) // 2], near)
+        tried = ordered[:MOST_DEGENERATE] if not small and len(free) <= MOST_TRIED else []
+        # Few elements of each sum, of which some may have no term at all.
+        large = (self._levels(leaning, dims, free) for dims in tried)
+        return small or next((found for found in large if found), [])
+
+    def _levels(self, find: Any, dims: Mapping[str, int], inputs: Sequence[Mapping[str, Any]]) -> list[Level]:
+        """The levels that are found for these dims; none where it takes too long."""
         try:
             with foreign(FAINT_S), torch.no_grad():
                 values = {n: varied(v.double()) if v.is_floating_point() else v for n, v in self.given(dims).items()}
-                return levels(self.graph, values, self.made.environment(dims), names)
+                found: list[Level] = find(
+                    self.graph, values, self.made.environment(dims), [each["name"] for each in inputs]
+                )
+                return found
         except Failed:  # a family less
             return []
 

@@ -23,7 +23,7 @@ from operators.catalog import functions, load
 from operators.definition.spec import Operator, Task
 from operators.errors import UserError
 from operators.importing.decompositions import RULES
-from operators.importing.graphs.faint import fainter, levels
+from operators.importing.graphs.faint import fainter, leaning, levels
 from operators.importing.pairs import Complex, RealParts, pair_of
 from operators.importing.problems import compiled
 from operators.importing.running import running
@@ -320,15 +320,32 @@ def test_inputs_are_so_small_that_a_constant_decides_where_any_are() -> None:
     x = torch.randn(8, 12)
     graph = graph_of(M(lambda x: x / (x.norm(dim=-1, keepdim=True) + 1e-10)), [x])
     (name,) = [each.name for each in graph.inputs]
-    ((names, exponent, zeros),) = levels(graph, {name: x.double()}, {}, [name])
-    assert names == (name,) and 28 <= exponent <= 40 and zeros
+    ((names, exponent, zeros, sign),) = levels(graph, {name: x.double()}, {}, [name])
+    assert names == (name,) and 28 <= exponent <= 40 and zeros and not sign
     rng = np.random.default_rng(0)
-    norms = fainter({name: x}, [(names, exponent, False)], rng)[name].norm(dim=-1)
+    norms = fainter({name: x}, [(names, exponent, False, 0)], rng)[name].norm(dim=-1)
     assert float(norms.min()) > 1e-13 and float(norms.max()) < 1e-7
     above_one = graph_of(M(lambda x: x.exp() / (x.exp().sum(-1, keepdim=True) + 1e-10)), [x.abs()])
     assert levels(above_one, {above_one.inputs[0].name: x.abs().double()}, {}, [name]) == []
     slope = graph_of(M(lambda x: torch.nn.functional.leaky_relu(x, 0.01)), [x])
     assert levels(slope, {slope.inputs[0].name: x.double()}, {}, [slope.inputs[0].name]) == []
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_inputs_are_large_and_of_one_sign_where_a_constant_decides_those_alone() -> None:
+    def score(x: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
+        chance = x.sigmoid()
+        return (2 * (chance * kept).sum(-1) + 1e-5) / (chance.sum(-1) + kept.sum(-1) + 1e-5)
+
+    x, kept = torch.randn(4, 12), torch.zeros(4, 12)
+    kept[:2] = 1.0
+    graph = graph_of(M(score), [x, kept])
+    name, other = (each.name for each in graph.inputs)
+    values = {name: x.double(), other: kept.double()}
+    ((names, exponent, _, sign),) = found = leaning(graph, values, {}, [name])
+    assert names == (name,) and exponent < 0 and sign == -1
+    drawn = fainter({name: x}, found, np.random.default_rng(0))[name]
+    assert bool((drawn <= 0).all()) and float(drawn.abs().max()) > float(x.abs().max())
 
 
 @pytest.mark.slow
