@@ -269,9 +269,12 @@ def _table(names: Iterable[str]) -> str:
 
 
 def _add_faint(parts: _Reference, found: Mapping[str, Any], tensors: Sequence[str]) -> None:
-    levels = [(tuple(n for n in tensors if n in names), int(power), bool(z)) for names, power, z in found["faint"]]
+    levels = [
+        (tuple(n for n in tensors if n in names), int(power), bool(zeros), int(sign))
+        for names, power, zeros, sign in found["faint"]
+    ]
     if levels:
-        changed = [each for each in tensors if any(each in names for names, _, _ in levels)]
+        changed = [each for each in tensors if any(each in names for names, *_ in levels)]
         text = FAINT.format(arguments=", ".join(changed), values=_table(changed))
         parts.add("operators.importing.graphs.faint import fainter", text, f"FAINT = {levels}")
 

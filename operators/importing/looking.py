@@ -28,7 +28,7 @@ from operators.errors import OperatorError
 from operators.expression import MAX_CHARACTERS
 from operators.importing.draws import near_zero, observed, shrunk, varied
 from operators.importing.foreign import Failed, Unrolled, foreign
-from operators.importing.graphs.faint import Level, levels
+from operators.importing.graphs.faint import Level, leaning, levels
 from operators.importing.graphs.graph import RECURRENCES, Graph, checked, evaluate
 from operators.importing.graphs.inputs import Making, made_inputs, making_of
 from operators.importing.makers import made_by_source
@@ -86,15 +86,24 @@ KINDS: Mapping[str, tuple[int, tuple[int, ...]]] = {
 
 
 def real(
-    problem: Problem, sizes: Mapping[str, int], seed: int, scale: float = 1.0, numbers: RandomNumbers | None = None
+    problem: Problem,
+    sizes: Mapping[str, int],
+    seed: int,
+    scale: float = 1.0,
+    ranges: Mapping[str, tuple[int, int]] | None = None,
+    numbers: RandomNumbers | None = None,
 ) -> tuple[Leaves, list[torch.Tensor], Any]:
-    """The problem executed at these sizes: its leaves, `scale` times what made them, copies of its tensors, and what it
-    computes with random numbers."""
+    """The problem executed at these sizes: its leaves, `scale` times what made them, or integers of `ranges`, copies of
+    its tensors, and what it computes with random numbers."""
     torch.manual_seed(seed)
     random.seed(seed)
     leaves = Leaves(*problem.made(lambda name: sizes[name]))
     if scale != 1:
         leaves.tensors = [x.detach() * scale if x.is_floating_point() else x for x in leaves.tensors]
+    for name, (low, high) in (ranges or {}).items():
+        number = leaves.names.index(name)
+        old = leaves.tensors[number]
+        leaves.tensors[number] = torch.randint(low, high + 1, old.shape, dtype=old.dtype)
     tensors = [tensor.detach().clone() for tensor in leaves.tensors]
     with Drawing(numbers or RandomNumbers()):
         return leaves, tensors, leaves(*leaves.tensors)
@@ -141,10 +150,16 @@ class Trials:
         self, dims: Mapping[str, int], seed: int
     ) -> tuple[Leaves, list[torch.Tensor], Any, dict[str, torch.Tensor]]:
         """The source executed for real: its leaves, its tensors, what it computes, and the random numbers it drew."""
+        values, known = self.values(dims), dict[Any, Any]()
+        ranges = {
+            n: (int(at(low, values, known)), int(at(high, values, known)))
+            for n, (low, high) in self.made.ranges.items()
+        }
         numbers = self.made.drawn(dims, seed)
         by_rows = bool(self.symbolic.rows)
         given = [(law, numbers[name][0] if by_rows else numbers[name]) for name, (law, *_) in self.made.numbers.items()]
-        return *real(self.problem, self.sizes(dims), seed, self.scale, RandomNumbers(given, alike=by_rows)), numbers
+        drawn = RandomNumbers(given, alike=by_rows)
+        return *real(self.problem, self.sizes(dims), seed, self.scale, ranges, drawn), numbers
 
     def allows(self, dims: Mapping[str, int], *, large: bool = False) -> bool:
         """Whether the guards hold there, and it is not too large to be tried."""
@@ -453,13 +468,23 @@ class Trials:
 
     def faint(self, shapes: Sequence[Mapping[str, int]], described: Sequence[Mapping[str, Any]]) -> list[Level]:
         """The levels of inputs at which small constants of the graph decide results."""
-        dims = sorted(shapes, key=self.elements)[len(shapes) // 2]
+        ordered = sorted(shapes, key=self.elements)
         floating = [each for each in described if is_free(each)]
-        names = [each["name"] for each in floating if near_zero(each)]
+        near = [each for each in floating if near_zero(each)]
+        free = [each for each in near if "normal" in each["distribution"] and not each.get("bounded")]
+        small = self._levels(levels, ordered[len(ordered) // 2], near)
+        tried = ordered[:MOST_DEGENERATE] if not small and len(free) <= MOST_TRIED else []
+        # Few elements of each sum, of which some may have no term at all.
+        large = (self._levels(leaning, dims, free) for dims in tried)
+        return small or next((found for found in large if found), [])
+
+    def _levels(self, find: Any, dims: Mapping[str, int], inputs: Sequence[Mapping[str, Any]]) -> list[Level]:
+        """The levels that are found for these dims; none where it takes too long."""
         try:
             with foreign(FAINT_S), torch.no_grad():
-                values = self._varied(self.given(dims))
-                return levels(self.graph, values, self.made.environment(dims), names)
+                values, names = self._varied(self.given(dims)), [each["name"] for each in inputs]
+                found: list[Level] = find(self.graph, values, self.made.environment(dims), names)
+                return found
         except Failed:  # a family less
             return []
 
@@ -529,7 +554,14 @@ def described(problem: Problem, symbolic: Symbolic) -> dict[str, Any]:
     if problem.is_pure and made.numbers:
         raise Failed("it draws random numbers, so that no call of it tells whether a kernel in its place is right")
     graph = checked(made.graph)
-    scale, trials, hidden, cpu = in_range(problem, made, symbolic, graph)
+    try:
+        scale, trials, hidden, cpu = in_range(problem, made, symbolic, graph)
+    except Failed:
+        if not made.ranges:
+            raise
+        made.notes += [f"`{name}` holds zeros and ones, as its use does not tell its range" for name in made.ranges]
+        made.ranges.clear()
+        scale, trials, hidden, cpu = in_range(problem, made, symbolic, graph)
     making = sourced(problem, made, symbolic, trials, [cpu, *(shape["dims"] for shape in hidden)])
     tensors = inputs_of(made, symbolic, trials, scale, cpu, hidden)
     return {

@@ -9,16 +9,14 @@ import sympy
 import torch
 from torch import fx
 from torch.func import functionalize
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from operators.errors import OperatorError
-from operators.importing.decompositions import decompositions
 from operators.importing.draws import number
 from operators.importing.foreign import Failed, foreign
 from operators.importing.problems import Problem
 from operators.importing.substitutes import Seedless
-from operators.importing.symbols import value_of
-from operators.importing.tracing import REAL_S, Leaves, Recorded, Symbolic, operator_of
+from operators.importing.symbols import plain, value_of
+from operators.importing.tracing import REAL_S, Leaves, Recorded, Symbolic, operator_of, recorded
 
 APART = frozenset((
     "view", "reshape", "_unsafe_view", "permute", "transpose", "t", "unsqueeze", "squeeze", "expand", "clone",
@@ -51,7 +49,7 @@ def _recorded(problem: Problem, symbolic: Symbolic) -> fx.GraphModule:
     with symbolic.fake, torch.no_grad(), Seedless():
         held = torch.empty(list(symbolic.symbols.values()))
         function = functionalize(lambda _: [each.clone() for each in Leaves(*problem.made(knob)).tensors])
-        return make_fx(function, decompositions(), "real", _allow_non_fake_inputs=True)(held)
+        return recorded(function, held)
 
 
 class _Making(Recorded):
@@ -72,8 +70,10 @@ class _Making(Recorded):
         """The making of those inputs, by their numbers among the leaves, that need one."""
         *nodes, output = self.module.graph.nodes
         results: Any = output.args[0]
+        needed = _before([results[n] for n in used])
         for node in nodes:
-            self._follow(node)
+            if node in needed:
+                self._follow(node)
         needs = {n: self.needs[results[n]] for n in used}
         chosen = {n for n in used if results[n] in self.mixed or not needs[n]}
         chosen |= {n for n in used if any(needs[n] & needs[other] for other in used if other != n)}
@@ -114,13 +114,30 @@ class _Making(Recorded):
             return
         self._call(node)
         tags = node.target.tags if isinstance(node.target, torch._ops.OpOverload) else [torch.Tag.pointwise]
-        if any(each in self.mixed for each in before) or not (
-            torch.Tag.pointwise in tags or operator_of(node) in APART
-        ):
+        is_apart = torch.Tag.pointwise in tags or operator_of(node) in APART
+        if not is_apart or any(each in self.mixed or self._spreads(each, node) for each in before):
             self.mixed.add(node)
+
+    def _spreads(self, before: fx.Node, node: fx.Node) -> bool:
+        """Whether an element goes into several of a value: what is drawn for a row is the same in all of it."""
+        of, to = (each.meta.get("val") for each in (before, node))
+        if not (self.needs[before] and isinstance(of, torch.Tensor) and isinstance(to, torch.Tensor)):
+            return False
+        return bool(plain(of.numel()) < plain(to.numel()))
 
     def _bound(self, bound: Any) -> str:
         return number(bound) if isinstance(bound, float) else self.text(sympy.sympify(self.symbolic.expr(bound)))
+
+
+def _before(results: Sequence[fx.Node]) -> set[fx.Node]:
+    """The nodes that results are made of."""
+    found, waiting = set[fx.Node](), list(results)
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found.add(node)
+            waiting += node.all_input_nodes
+    return found
 
 
 def _law(node: fx.Node) -> tuple[str, Any, Any] | None:

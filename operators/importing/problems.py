@@ -57,6 +57,8 @@ class Problem:
     """Knobs whose sizes the source does not tell."""
     rows: set[str] = field(default_factory=set)
     """Knobs of rows which a source may have a loop of Python over."""
+    unbounded: set[int] = field(default_factory=set)
+    """Arguments, by their numbers, that are integers whose range the source does not tell."""
 
     def smallest(self) -> Problem:
         """The same with ones for the sizes that the source does not tell, as it has a loop of Python over them."""
@@ -161,10 +163,17 @@ def _axes(request: Mapping[str, Any]) -> Problem:
         is_by_name = set(known) <= inspect.signature(run).parameters.keys()  # its parameters may have another order
         return by_name(run, known) if is_by_name else run, args
 
-    inner = set(request.get("constants", ()))
-    workloads = [dict(each) for each in request["workloads"]]
     chosen, rows = set(request.get("chosen", ())), set(request.get("rows", ()))
-    return Problem(sizes, made, inner, workloads, chosen=chosen, rows=rows)
+    whole = [e["shape"] is not None and "int" in e["dtype"] and not e["custom"] for e in request["inputs"].values()]
+    return Problem(
+        sizes,
+        made,
+        inner=set(request.get("constants", ())),
+        workloads=[dict(each) for each in request["workloads"]],
+        chosen=chosen,
+        rows=rows,
+        unbounded={number for number, is_whole in enumerate(whole) if is_whole},
+    )
 
 
 def _with_derived(derived: Mapping[str, str], sizes: Mapping[str, Any]) -> dict[str, Any]:

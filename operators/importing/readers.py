@@ -157,8 +157,7 @@ def _definition(path: Path, beside: Path | None) -> ForeignSource:
     first = max(lines, key=lambda line: math.prod(line["axes"].values())) if lines else None
     variable = [name for name, axis in axes.items() if axis["type"] == "var"]
     base = {name: first["axes"][name] if first else 64 for name in variable}
-    scalars = {n: i["value"] for n, i in (first or {"inputs": {}})["inputs"].items() if i["type"] == "scalar"}
-    entries = _entries(path, raw, scalars, notes)
+    entries = _entries(path, raw, first["inputs"] if first else {}, notes)
     derived = {name: axis["expression"] for name, axis in axes.items() if axis["type"] == "expr"}
     for expression in derived.values():
         if not re.fullmatch(r"[\w\s+*/%()-]*", expression):
@@ -182,10 +181,11 @@ def _definition(path: Path, beside: Path | None) -> ForeignSource:
 
 
 def _entries(
-    path: Path, raw: Mapping[str, Any], scalars: Mapping[str, Any], notes: list[str]
+    path: Path, raw: Mapping[str, Any], told: Mapping[str, Any], notes: list[str]
 ) -> dict[str, dict[str, Any]]:
-    """The inputs of a definition by name, with the values of numbers; `notes` gets what was assumed."""
+    """The inputs of a definition by name, with what a workload told of them; `notes` gets what was assumed."""
     entries = {}
+    scalars = {name: each["value"] for name, each in told.items() if each["type"] == "scalar"}
     for name, entry in raw["inputs"].items():
         value = scalars.get(name)
         if entry["shape"] is None and name not in scalars:
@@ -199,17 +199,20 @@ def _entries(
                     f"{path}: the number {quote(name)} has no value, as no workload gives it one; write a workload "
                     "with it to workload.jsonl beside it"
                 )
-        entries[name] = {"shape": entry["shape"], "dtype": entry["dtype"], "value": value}
+        is_custom = told.get(name, {}).get("type") == "custom"
+        entries[name] = {"shape": entry["shape"], "dtype": entry["dtype"], "value": value, "custom": is_custom}
         if name == "probs" and raw.get("op_type") == "sampling":  # as FlashInfer's own checker draws them
             entries[name]["shares"] = True
     return entries
 
 
 def _workloads(path: Path, raw: Mapping[str, Any], beside: Path | None) -> list[dict[str, Any]]:
-    """The workloads of a definition: those beside it, or in a data set's folder of that name."""
+    """The workloads of a definition: those beside it, or in a data set's folder of its kind."""
     above = path.resolve().parents
-    place = beside or above[min(2, len(above) - 1)] / "workloads" / str(raw.get("op_type", "")) / f"{raw['name']}.jsonl"
-    if not place.is_file():
+    kinds = (str(raw.get("op_type", "")), above[0].name)
+    there = (above[min(2, len(above) - 1)] / "workloads" / kind / f"{raw['name']}.jsonl" for kind in kinds)
+    place = next((each for each in ([beside] if beside else there) if each.is_file()), None)
+    if place is None:
         return []
     lines = [json.loads(line) for line in read_text(place, 64 << 20).splitlines() if line.strip()]
     return [line.get("workload", line) for line in lines]

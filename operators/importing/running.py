@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from operators.dtypes import ACCUMULATOR, DTYPES, DType
@@ -55,6 +56,10 @@ EXACT = frozenset((
     "copysign", *COMPARISONS,
 ))  # fmt: skip
 """Operators without errors of their own."""
+CHOICES = frozenset(
+    ("where", "masked_fill", "isnan", "isinf", "isfinite", "bitwise_and", "bitwise_or", "bitwise_not", *COMPARISONS)
+)
+"""Operators that leave out some of their arguments, or tell whether something is so."""
 LOCAL: Mapping[str, Callable[..., Any]] = {
     "exp": lambda y, x: (EXP_ULPS + x.abs()) * y.abs(), "exp2": lambda y, x: (EXP_ULPS + x.abs()) * y.abs(),
     "sigmoid": lambda y, x: (EXP_ULPS + DIVISION_ULPS + x.abs()) * y.abs(),
@@ -304,6 +309,9 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _follow(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
         outs = out if isinstance(out, tuple | list) else [out]
+        given = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
+        if not any(x.is_floating_point() or self.of(x) is not None for x in (*given, *outs)):
+            return  # integers of integers are exact
         if name in RULES:
             found = RULES[name](self, func, out, *args, **kwargs)
             exact = name in ("max", "min", "sort", "topk", "max_pool2d_with_indices", "max_pool3d_with_indices")
@@ -316,8 +324,8 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 continue
             if y.is_floating_point():
                 self.keep_floating(y, error, exact)
-            elif error is not None:
-                self.keep(y, error)
+            elif error is not None:  # less than half a step changes no integer
+                self.keep(y, torch.where(error * self.granted < 1 / 2, 0.0, error))
 
     def _moved(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor | None:
         every = [each for arg in args for each in (arg if isinstance(arg, tuple | list) else [arg])]
@@ -345,18 +353,35 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return torch.where(count <= FEW_TERMS, count, count.sqrt()) * size
 
     def _misplaced(self, func: Any, names: Sequence[str], args: Sequence[Any], error: Tensor) -> Tensor:
-        """The errors of what is moved by an index: any number where errors may make that index another."""
+        """The errors of what is moved by an index that errors may make another one."""
         at = next((names.index(name) for name in ("index", "indices") if name in names), None)
         if at is None:
             return error
         indices = args[at] if isinstance(args[at], tuple | list) else [args[at]]
-        for number, index in enumerate(indices):
-            own = self.of(index)
-            if own is not None and bool((own > 0).any()):
-                axis = args[names.index("dim")] % args[0].dim() if "dim" in names else number
-                there = _read_there if func._schema.name.split("::")[1] in READS else _written_there
-                error = torch.where(there(func, args, at, number, axis, own), LARGEST, error)
+        owns = {number: own for number, index in enumerate(indices) if (own := self.of(index)) is not None}
+        moved = {number: own for number, own in owns.items() if bool((own > 0).any())}
+        name = func._schema.name.split("::")[1]
+        axes = {number: args[names.index("dim")] % args[0].dim() if "dim" in names else number for number in moved}
+        if name in READS and moved:
+            there = [_read_there(func, args, at, number, axes[number], own) for number, own in moved.items()]
+            return torch.where(torch.stack(there).any(0), self._elsewhere(func, args, list(axes.values())), error)
+        for number, own in moved.items():
+            if name == "scatter_add" and bool((own >= LARGEST / 2).any()):
+                added = (args[3].double().abs() * (own > 0)).sum(axes[number], True)
+                line = [slice(None) if each == axes[number] else slice(size) for each, size in enumerate(own.shape)]
+                error[tuple(line)] += added / self.granted
+                continue
+            error = torch.where(_written_there(func, args, at, number, axes[number], own), LARGEST, error)
         return error
+
+    def _elsewhere(self, func: Any, args: Sequence[Any], axes: list[int]) -> Tensor:
+        """The errors of what is read at any place along these axes."""
+        x = args[0].double()
+        y, most, least, own = (
+            func(each.expand(x.shape), *args[1:])
+            for each in (x, x.amax(axes, True), x.amin(axes, True), self.sized(x).amax(axes, True))
+        )
+        return torch.maximum(most - y, y - least) / self.granted + own  # type: ignore[no-any-return]
 
     def _errors_moved(self, func: Any, names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
 
@@ -393,7 +418,7 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if all(len(each) == 1 for each in ends):
             return None
         if name in ("sin", "cos"):  # they may be equal at both ends
-            return self.sized(args[0]).clamp(max=2 / self.granted)
+            return self._without_number(name, args, self.sized(args[0]).clamp(max=2 / self.granted))
         if name in ("eq", "ne"):  # they may be equal between both ends alone
             widths = [0.0 if (own := self.of(x)) is None else self.granted * own for x in args]
             width = sum(widths, torch.zeros(y.shape, dtype=torch.float64, device=y.device))
@@ -406,13 +431,24 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
             off = torch.where(there.isnan(), y.abs(), (there - y).abs())  # nan: beyond the end of a root's domain
             off = torch.where(there == y, 0.0, off) / self.granted
             error = torch.maximum(error, torch.nan_to_num(off, nan=0.0, posinf=LARGEST))
-        for lost in (self.lost(x) for x in args if name in ("mul", "addcmul")):
-            error = error if lost is None else torch.where(lost, LARGEST, error)
+        if name not in CHOICES:
+            error = self._without_number(name, args, error)
         if name in POLES and (name != "pow" or (not isinstance(args[1], Tensor) and args[1] < 0)):
             under, own = args[POLES[name]], self.of(args[POLES[name]])
             if own is not None:
                 error = torch.where((own > 0) & (self.granted * own >= under.double().abs()), LARGEST, error)
         return error
+
+    def _without_number(self, name: str, args: Sequence[Any], error: Tensor) -> Tensor:
+        """The errors, the largest where there may be no number: of an argument that may be none, of two that may be
+        infinite (their difference), or of one (its product with 0, its sine)."""
+        lost = [found for x in args if (found := self.lost(x)) is not None]
+        none = [own > LARGEST / 2 for x in args if (own := self.of(x)) is not None]
+        counts = sum((each.double() for each in lost), torch.zeros_like(error))
+        nowhere = counts > (0 if name in ("mul", "addcmul", "sin", "cos") else 1)
+        for each in none:
+            nowhere = nowhere | each
+        return torch.where(nowhere, LARGEST, error) if bool(nowhere.any()) else error
 
     def _ends(self, x: Any) -> list[Any]:
         """The least and the largest that an argument may be; itself where it has no errors."""
@@ -581,7 +617,7 @@ def _extreme(run: RunningErrors, func: Any, out: Any, x: Tensor, dim: Any = None
     largest = found.amax(dim, keep)
     best = out[0] if keep or not x.dim() else out[0].unsqueeze(dim)
     near = ((x - best).abs() <= 2 * run.granted * found.amax(dim, True)).sum(dim, keep) > 1
-    return largest, torch.where(near, x.shape[dim] / run.roundoff, 0.0)
+    return largest, near.double() * LARGEST
 
 
 def _arg(run: RunningErrors, func: Any, y: Tensor, x: Tensor, dim: Any = None, keep: bool = False) -> Any:
@@ -592,7 +628,7 @@ def _arg(run: RunningErrors, func: Any, y: Tensor, x: Tensor, dim: Any = None, k
     axis = 0 if dim is None else dim
     best = flat.amax(axis, True) if "max" in func._schema.name else flat.amin(axis, True)
     near = ((flat - best).abs() <= 2 * run.granted * errors.amax(axis, True)).sum(axis, keep and dim is not None) > 1
-    return torch.where(near, flat.shape[axis] / run.roundoff, 0.0).reshape(y.shape)
+    return (near.double() * LARGEST).reshape(y.shape)
 
 
 def _sorted(run: RunningErrors, func: Any, out: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:

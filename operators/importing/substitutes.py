@@ -28,6 +28,8 @@ MOST_CONSTANT = 4096
 """Elements of a tensor of the source's own that is part of a graph."""
 NAMESPACE = "evo_import"
 """The place of torch's where operators that tracing leaves whole are named as ATen names them."""
+COSINE_EPSILON = 1e-12
+"""The number that torch's cosine embedding loss adds to squares of sizes."""
 LAWS = {torch.Tensor.uniform_, torch.Tensor.normal_, nn.init.uniform_, nn.init.normal_, nn.init.trunc_normal_}
 
 
@@ -242,9 +244,152 @@ def with_diagonal(x: torch.Tensor, value: float, wrap: bool = False) -> torch.Te
     return x
 
 
+def normed(
+    x: torch.Tensor, mean: Any, variance: Any, weight: Any = None, bias: Any = None, training: bool = False,
+    momentum: float = 0.1, eps: float = 1e-5,
+) -> torch.Tensor:  # fmt: skip
+    """The result of batch_norm, whose operator does not say that it changes the statistics that it keeps."""
+    if training and mean is not None:
+        variance_now, mean_now = torch.var_mean(x, [0, *range(2, x.dim())])
+        mean.mul_(1 - momentum).add_(momentum * mean_now)
+        variance.mul_(1 - momentum).add_(momentum * variance_now)
+        mean = variance = None
+    return torch.nn.functional.batch_norm(x, mean, variance, weight, bias, training, momentum, eps)
+
+
+def bags(
+    ids: torch.Tensor, table: torch.Tensor, offsets: Any = None, max_norm: Any = None, norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False, per_sample_weights: Any = None,
+    include_last_offset: bool = False, padding_idx: Any = None,
+) -> torch.Tensor:  # fmt: skip
+    """The result of embedding_bag: rows of a table, added up between offsets or along the last axis."""
+    if max_norm is not None or padding_idx is not None or mode == "max":
+        return torch.nn.functional.embedding_bag(
+            ids, table, offsets, max_norm, norm_type, scale_grad_by_freq, mode, sparse, per_sample_weights,
+            include_last_offset, padding_idx,
+        )  # fmt: skip
+    rows = table[ids] if per_sample_weights is None else table[ids] * per_sample_weights[..., None]
+    if ids.dim() == 2:
+        return rows.sum(1) if mode == "sum" else rows.mean(1)
+    count = offsets.shape[0] - include_last_offset
+    bag = torch.bucketize(torch.arange(ids.shape[0], device=ids.device), offsets[:count], right=True) - 1
+    total = rows.new_zeros([count, table.shape[1]]).index_add(0, bag, rows)
+    if mode == "sum":
+        return total
+    sizes = rows.new_zeros([count]).index_add(0, bag, torch.ones_like(rows[:, 0]))
+    return total / sizes.clamp(min=1)[:, None]
+
+
+def bilinear(one: torch.Tensor, other: torch.Tensor, weight: torch.Tensor, bias: Any = None) -> torch.Tensor:
+    """The result of torch's own, whose operator has three factors."""
+    half = torch.einsum("...i,kij->...kj", one, weight)
+    found = (half * other.unsqueeze(-2)).sum(-1)
+    return found if bias is None else found + bias
+
+
+def covariance(x: torch.Tensor, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> torch.Tensor:
+    """The result of torch.cov, which looks at values first."""
+    if x.dim() != 2 or fweights is not None or aweights is not None:
+        return torch.cov(x, correction=correction, fweights=fweights, aweights=aweights)
+    apart = x - x.mean(1, keepdim=True)
+    return apart @ apart.mT / (x.shape[1] - correction)
+
+
+def correlation(x: torch.Tensor) -> torch.Tensor:
+    """The result of torch.corrcoef."""
+    found = covariance(x)
+    deviations = found.diagonal().sqrt()
+    return (found / deviations[:, None] / deviations[None]).clamp(-1, 1)
+
+
+def gru_cell(x: torch.Tensor, state: torch.Tensor, *weights: Any) -> torch.Tensor:
+    """The result of torch.gru_cell, which makes constants of its sizes, as those of the other cells."""
+    (reset, update, new), (reset_more, update_more, new_more) = _gates(x, state, 3, *weights)
+    update = torch.sigmoid(update + update_more)
+    new = torch.tanh(new + torch.sigmoid(reset + reset_more) * new_more)
+    return (state - new) * update + new
+
+
+def lstm_cell(x: torch.Tensor, states: Sequence[torch.Tensor], *weights: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """The results of torch.lstm_cell."""
+    every = zip(*_gates(x, states[0], 4, *weights), strict=True)
+    into, forget, new, out = (one + other for one, other in every)
+    kept = torch.sigmoid(forget) * states[1] + torch.sigmoid(into) * torch.tanh(new)
+    return torch.sigmoid(out) * torch.tanh(kept), kept
+
+
+def _gates(
+    x: torch.Tensor, state: torch.Tensor, count: int, into: torch.Tensor, within: torch.Tensor, *biases: Any
+) -> tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]:
+    """The terms of each gate, of the input and of the state."""
+    own, more = biases or (None, None)
+    return linear(x, into, own).chunk(count, -1), linear(state, within, more).chunk(count, -1)
+
+
+def plain_cell(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Return the cell of a plain recurrence."""
+
+    def cell(x: torch.Tensor, state: torch.Tensor, *weights: Any) -> torch.Tensor:
+        (own,), (more,) = _gates(x, state, 1, *weights)
+        return function(own + more)
+
+    return cell
+
+
+def margin_ranking(
+    one: torch.Tensor, other: torch.Tensor, target: torch.Tensor, margin: float = 0.0, *_: Any, reduction: str = "mean",
+    **__: Any,
+) -> torch.Tensor:  # fmt: skip
+    """The loss of torch's own name, which makes constants of its sizes, as those below."""
+    return reduced((margin - target * (one - other)).clamp(min=0), reduction)
+
+
+def hinge_embedding(
+    x: torch.Tensor, target: torch.Tensor, margin: float = 1.0, *_: Any, reduction: str = "mean", **__: Any
+) -> torch.Tensor:
+    """The loss of torch's own name."""
+    far = torch.where(target == 1, 0, (margin - x).clamp(min=0))
+    return reduced(far + torch.where(target == -1, 0, x), reduction)
+
+
+def cosine_embedding(
+    one: torch.Tensor, other: torch.Tensor, target: torch.Tensor, margin: float = 0.0, *_: Any, reduction: str = "mean",
+    **__: Any,
+) -> torch.Tensor:  # fmt: skip
+    """The loss of torch's own name."""
+    sizes = [(each * each).sum(-1) + COSINE_EPSILON for each in (one, other)]
+    cosine = (one * other).sum(-1) / (sizes[0] * sizes[1]).sqrt()
+    near, far = torch.where(target == 1, 1 - cosine, 0), torch.where(target == -1, (cosine - margin).clamp(min=0), 0)
+    return reduced(near + far, reduction)
+
+
+def gaussian_nll(
+    x: torch.Tensor, target: torch.Tensor, variance: Any, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+) -> torch.Tensor:
+    """The loss of torch's own name, which looks for a negative variance first."""
+    variance = variance if torch.is_tensor(variance) else variance * torch.ones_like(x)
+    variance = variance.unsqueeze(-1) if variance.dim() == x.dim() - 1 else variance
+    variance = variance.clamp(min=eps)
+    loss = 0.5 * (variance.log() + (x - target) ** 2 / variance)
+    return reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction)
+
+
+def reduced(loss: torch.Tensor, reduction: str) -> torch.Tensor:
+    """The mean of a loss, its sum, or itself."""
+    return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
+
+
 INSTEAD: dict[Any, Callable[..., Any]] = {
     torch.bincount: counted, torch.Tensor.bincount: counted, torch.stft: framed, torch.Tensor.stft: framed,
-    torch.nn.functional.interpolate: stretched, torch.Tensor.fill_diagonal_: with_diagonal,
+    torch.Tensor.fill_diagonal_: with_diagonal, torch.gru_cell: gru_cell, torch.lstm_cell: lstm_cell,
+    torch.rnn_tanh_cell: plain_cell(torch.tanh), torch.rnn_relu_cell: plain_cell(torch.relu),
+    torch.nn.functional.interpolate: stretched, torch.nn.functional.batch_norm: normed,
+    torch.nn.functional.embedding_bag: bags, torch.nn.functional.bilinear: bilinear,
+    torch.cov: covariance, torch.Tensor.cov: covariance, torch.corrcoef: correlation,
+    torch.Tensor.corrcoef: correlation,
+    torch.nn.functional.margin_ranking_loss: margin_ranking, torch.nn.functional.gaussian_nll_loss: gaussian_nll,
+    torch.nn.functional.hinge_embedding_loss: hinge_embedding,
+    torch.nn.functional.cosine_embedding_loss: cosine_embedding,
 }  # fmt: skip
 """Functions of torch that no tracer with symbols takes as they are, and what is called in their places."""
 WHOLE: dict[Any, Any] = {}

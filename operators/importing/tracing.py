@@ -24,7 +24,7 @@ from operators.dtypes import DTYPES
 from operators.expression import parse
 from operators.importing.control import AllRows
 from operators.importing.decompositions import decompositions
-from operators.importing.draws import Draws, number
+from operators.importing.draws import Draws, Reach, number
 from operators.importing.foreign import Failed, Hopeless, TooLong, foreign, place_of
 from operators.importing.pairs import RealParts, holds_complex, split
 from operators.importing.problems import Problem
@@ -197,18 +197,16 @@ class Symbolic:
             self.numbers.again()
             return leaves(*given)
 
-        def recorded(function: Callable[..., Any], tensors: Sequence[torch.Tensor]) -> fx.GraphModule:
-            held = torch.empty(list(self.symbols.values()))  # for the tracer to know every symbol
-            made = make_fx(function, decompositions(), "real", _allow_non_fake_inputs=True)
-            return made(held, *tensors)
-
+        held = torch.empty(list(self.symbols.values()))  # for the tracer to know every symbol
         every_way = functionalize(lambda _, *given: mode.branches.all_ways(lambda: one_way(*given)))
         with drawing(self.numbers):
-            self.module = recorded(every_way, leaves.tensors)
+            self.module = recorded(every_way, held, *leaves.tensors)
+        if any(map(_changes, self.module.graph.nodes)):
+            self.module = recorded(functionalize(self.module), held, *leaves.tensors)
         if holds_complex(self.module):
-            self.module = recorded(RealParts(self.module).run, leaves.tensors)
+            self.module = recorded(RealParts(self.module).run, held, *leaves.tensors)
         if self.rows:
-            self.module = recorded(self._all_rows, self.leaves.tensors)
+            self.module = recorded(self._all_rows, held, *self.leaves.tensors)
 
     def _all_rows(self, held: torch.Tensor, *tensors: torch.Tensor) -> Any:
         """The computation that is recorded of one row, executed on all rows."""
@@ -243,6 +241,19 @@ class Symbolic:
             if expr.free_symbols and not (expr.func is sympy.Ne and ones):
                 found.append(expr)
         return found
+
+
+def recorded(function: Callable[..., Any], *tensors: torch.Tensor) -> fx.GraphModule:
+    """The operators that a function calls with these tensors."""
+    table: Any = decompositions()
+    return make_fx(function, table, "real", _allow_non_fake_inputs=True)(*tensors)
+
+
+def _changes(node: fx.Node) -> bool:
+    """Whether a function of torch's own, such as a cell of a recurrence, changed a tensor on its way in place."""
+    name = operator_of(node)
+    is_view = name == "copy_" or name == "as_strided_" or name in VIEWED
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable and not is_view
 
 
 def attempts(problem: Problem, rows: str = "") -> Symbolic:
@@ -341,6 +352,8 @@ class Recorded:
         results hang on are inputs."""
         self.sourced: set[str] = set()
         """Inputs that are made as the source makes them."""
+        self.ranges: dict[str, tuple[Any, Any]] = {}
+        """The least and the largest number of inputs, by their names in the source, that only their uses tell."""
         self.infinite: set[str] = set()
         """Results that hold the infinite numbers of a mask."""
         self.taken: set[str] = set()
@@ -355,11 +368,16 @@ class Recorded:
         """Terms of sums."""
         self.steps: list[Any] = []
         """Steps of time of each recurrence, by its matrices: two for each layer."""
+        self.kept: dict[Any, int] = {}
+        """The source's own sizes by symbols that no tensor has, such as a number of classes."""
         used = self._used_symbols()
         for symbol, knob in symbolic.used().items():
             if symbol in used:
                 self.symbols[symbol] = self.dims[knob] = self._named(knob)
+            else:
+                self.kept[symbol] = problem.sizes[knob]
         self._inputs()
+        self._reach(problem.unbounded)
         self.nodes: list[dict[str, Any]] = []
         self.constants: list[dict[str, Any]] = []
         for node in self.module.graph.nodes:
@@ -452,11 +470,19 @@ class Recorded:
                 dtype = "uint8"
             self.inputs.append({"name": mine, "shape": shape, "dtype": dtype})
 
+    def _reach(self, unbounded: set[int]) -> None:
+        """Find the ranges of arguments of which the source tells none."""
+        leaves, placeholders = self.symbolic.leaves, self.module.graph.find_nodes(op="placeholder")
+        for node, name, tensor, path in zip(placeholders[1:], leaves.names, leaves.tensors, leaves.paths, strict=True):
+            if name in self.tensor_names and path[0] in unbounded and node.users:
+                found = Reach(node, self.symbolic.expr).range(tensor.dtype)
+                self.ranges |= {name: found} if found else {}
+
     # --- nodes ------------------------------------------------------------------------------------------------------
 
     def text(self, expr: Any) -> str:
         """An integer expression, in our language; a long one gets a name."""
-        expr = sympy.sympify(self.symbolic.env.replace(expr) if isinstance(expr, sympy.Basic) else expr)
+        expr = sympy.sympify(self.symbolic.env.replace(expr) if isinstance(expr, sympy.Basic) else expr).subs(self.kept)
         written = integer_text(expr, self.symbols)
         if len(written) <= LONGEST:
             return written
@@ -711,7 +737,7 @@ class Recorded:
                 listed.append({**each, **self._number(each["name"])})
                 continue
             name = mine[each["name"]]
-            drawn = symbolic.draws.of(tensors[name])
+            drawn = ("integers", *self.ranges[name]) if name in self.ranges else symbolic.draws.of(tensors[name])
             entry = {**each, "role": "in", "origin": origins[name], "path": paths[name]}
             law = {} if each["name"] in self.sourced else self._drawn(entry, drawn, seen.get(each["name"]))
             listed.append(entry | law)

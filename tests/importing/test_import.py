@@ -9,12 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from evo.outside.importing import import_problem, operators_of
 from fitness.judging.mutation_test import MutationTest
+from fitness.oracle.inputs import draw
 from fitness.targets import place
-from operators.catalog import load
+from operators.catalog import functions, load
 from operators.definition.spec import Task
 from operators.errors import UserError
 from operators.importing.looking import Trials
@@ -185,6 +187,45 @@ def test_a_definition_is_called_by_name_and_numbers_of_its_source_that_are_its_a
     call, args = problem_of({**source.request, "is_literal": True}).made(sizes.__getitem__)
     with pytest.raises(AssertionError):
         call(*args)
+
+
+@pytest.mark.slow
+def test_integers_of_a_definition_are_drawn_by_what_they_are_for(tmp_path: Path) -> None:
+    """Its workloads lie beside it in a data set, in a folder named as its own is."""
+    axes = {"batch": {"type": "var"}, "steps": {"type": "var"}, "width": {"type": "const", "value": 12}}
+    axes["words"] = {"type": "var"}
+    shapes = {"table": ["words", "width"], "ids": ["batch", "steps"], "lengths": ["batch"], "weight": ["width"]}
+    types = {"table": "float32", "ids": "int64", "lengths": "int32", "weight": "int8"}
+    source = """
+import torch
+
+def run(table, ids, lengths, weight):
+    seen = torch.arange(ids.shape[1]) < lengths[:, None]
+    return ((table[ids] * seen[..., None]).sum(1) * weight.float())
+"""
+    definition = {
+        "name": "bags", "op_type": "another", "axes": axes, "reference": source,
+        "inputs": {name: {"shape": shape, "dtype": types[name]} for name, shape in shapes.items()},
+        "outputs": {"y": {"shape": ["batch", "width"], "dtype": "float32"}},
+    }  # fmt: skip
+    given = {name: {"type": "random"} for name in shapes}
+    workload = {"uuid": "1", "axes": {"batch": 6, "steps": 20, "words": 50}, "inputs": given}
+    for folder, name, text in (
+        ("definitions/bag", "bags.json", json.dumps(definition)),
+        ("workloads/bag", "bags.jsonl", json.dumps({"definition": "bags", "workload": workload})),
+    ):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / name).write_text(text)
+    folder, lines = import_problem(str(tmp_path / "definitions" / "bag" / "bags.json"), out=tmp_path / "bags")
+    operator = load(str(folder))
+    (published,) = operator.workload_set("published")
+    assert dict(published.dims)["words"] == 50 and not [line for line in lines if "zeros and ones" in line]
+    rng, dims = np.random.default_rng(0), {"batch": 400, "steps": 7, "words": 9, "width": 12}
+    drawn = draw(operator, functions(folder), dims=dims, dtype="fp32", family="nominal", rng=rng).tensors
+    held = {name: (int(drawn[name].min()), int(drawn[name].max())) for name in ("ids", "lengths")}
+    assert held == {"ids": (0, 8), "lengths": (0, 7)}
+    weight = next(tensor.distribution for tensor in operator.inputs if tensor.name == "weight")
+    assert weight and (weight.a, weight.b) == (-128, 127)
 
 
 @pytest.mark.slow

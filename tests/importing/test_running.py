@@ -329,3 +329,41 @@ def test_samples_know_what_analysis_knows() -> None:
     assert bool((named["a"] > 0).all()) and not named["b"].any()
     with pytest.raises(OperatorError, match=r"linalg_inv"):
         sampled(torch.linalg.inv)(torch.eye(3, dtype=torch.float64))
+
+
+def test_what_is_read_at_a_place_that_may_be_another_is_something_that_stands_there() -> None:
+    """Two rows of a codebook are equally near: the loss may be that of either, and no other number."""
+    book, x = torch.tensor([[1.0], [-1.0], [5.0]], dtype=torch.float64), torch.zeros(1, 1, dtype=torch.float64)
+
+    def nearest(x: torch.Tensor) -> torch.Tensor:
+        return book[(x.exp() - book - 1).square().sum(1).argmin(0, keepdim=True)]
+
+    assert 6 >= granted(nearest, x)[0, 0] >= 2
+    assert granted(nearest, x + 0.5)[0, 0] < 1e-5
+
+
+def test_what_is_counted_at_a_place_that_may_be_another_may_count_at_any() -> None:
+    values = torch.tensor([[1.0, 1.0, 0.0], [0.0, 3.0, 1.0]], dtype=torch.float64)
+
+    def counts(x: torch.Tensor) -> torch.Tensor:
+        place = x.exp().argmax(1)
+        return torch.zeros(3, dtype=torch.int64).scatter_add(0, place, torch.ones_like(place))
+
+    found = granted(counts, values)
+    assert bool((found >= 1).all() and (found < 2.1).all())
+    assert bool((granted(counts, values[1:]) < 1e-5).all())
+
+
+@pytest.mark.parametrize("angle", [torch.atan2, lambda x, y: torch.sigmoid(x - y), lambda x, y: torch.sin(x * y)])
+def test_a_function_of_what_may_be_no_number_is_any_number(angle: Any) -> None:
+    """The difference of what leaves the range of fp32 is none, however narrow the range of a function of it."""
+    usual, large = 1 + torch.zeros(2, dtype=torch.float64), torch.tensor([1.0, 1e30], dtype=torch.float64)
+    found = granted(lambda x: angle(x * x * usual - x * x, x.square() * x), large)
+    assert found[1] > 1e200 and found[0] < 1e-5
+
+
+def test_integers_made_of_integers_are_exact() -> None:
+    """The number of smaller keys is a place in a running sum: nothing else is read there."""
+    keys, x = torch.randint(0, 5, (64,)), torch.rand(64, dtype=torch.float64)
+    found = granted(lambda x: x.cumsum(0)[((keys[None] < keys[:, None]).sum(-1) - 1).clamp(min=0)], x)
+    assert bool((found < 1e-4).all())

@@ -23,7 +23,7 @@ from operators.catalog import functions, load
 from operators.definition.spec import Operator, Task
 from operators.errors import UserError
 from operators.importing.decompositions import RULES
-from operators.importing.graphs.faint import fainter, levels
+from operators.importing.graphs.faint import fainter, leaning, levels
 from operators.importing.pairs import Complex, RealParts, pair_of
 from operators.importing.problems import compiled
 from operators.importing.running import running
@@ -41,6 +41,49 @@ USERS: dict[str, tuple[tuple[str, ...], str]] = {
         def make():
             B, H, L, D = 3, 4, 40, 8
             return torch.randn(B, H, D), torch.randn(B, H, D), torch.randn(B, H, L, D), torch.randint(0, L, (B,))
+     """),
+    "cells": (("d0", "d1", "d2", "d4", "d5"), """
+        def cells(x, h, into, within, bias):
+            for step in range(2):
+                h = torch.gru_cell(x[:, step], h, into, within, bias, bias)
+            return h
+        def make():
+            return [torch.randn(5, 2, 7), torch.randn(5, 6), torch.randn(18, 7), torch.randn(18, 6), torch.randn(18)]
+     """),
+    "losses": (("d0", "d1"), """
+        def losses(a, b):
+            sign = torch.where(b > 0, 1, -1)
+            hinge = F.hinge_embedding_loss(a, sign, 0.7)
+            margin = F.margin_ranking_loss(a[:, 0], b[:, 0], sign[:, 0], 0.2)
+            angle = F.cosine_embedding_loss(a, b, sign[:, 1], 0.1, reduction="sum")
+            spread = F.gaussian_nll_loss(a, b, b.exp(), full=True)
+            return hinge, margin, angle, spread, F.rms_norm(a, (a.shape[1],)), a.nanmean(0)
+        def make():
+            return torch.randn(40, 12), torch.randn(40, 12)
+     """),
+    "trained": (("d0", "d1", "d2"), """
+        def trained(x, mean, variance, weight, bias):
+            return F.batch_norm(x, mean, variance, weight, bias, True, 0.2)
+        def make():
+            return torch.randn(6, 4, 9), torch.zeros(4), torch.ones(4), torch.rand(4), torch.randn(4)
+     """),
+    "nearest": (("d0", "d1", "d2"), """
+        def nearest(x, book):
+            apart = x.pow(2).sum(1, keepdim=True) - 2 * x @ book.t() + book.pow(2).sum(1)
+            place = apart.argmin(1)
+            return place, ((book[place] - x) ** 2).mean(), torch.bincount(place, minlength=24)
+        def make():
+            return torch.randn(300, 8), torch.randn(24, 8)
+     """),
+    "padded": (("B", "L", "D"), """
+        def padded(x, pad, rows, out):
+            kept = x.masked_fill(pad[..., None], 0).sum(1)
+            out[:] = torch.zeros(12, x.shape[2]).index_add(0, rows, x[:, 0])
+            return kept
+        def make():
+            B, L, D = 6, 20, 8
+            lengths, rows = torch.randint(1, L + 1, (B,)), torch.sort(torch.randint(0, 12, (B,)))[0]
+            return torch.randn(B, L, D), torch.arange(L)[None] >= lengths[:, None], rows, torch.empty(12, D)
      """),
     "quantised": (("d0", "d1"), """
         def quantised(x, weight):
@@ -277,15 +320,32 @@ def test_inputs_are_so_small_that_a_constant_decides_where_any_are() -> None:
     x = torch.randn(8, 12)
     graph = graph_of(M(lambda x: x / (x.norm(dim=-1, keepdim=True) + 1e-10)), [x])
     (name,) = [each.name for each in graph.inputs]
-    ((names, exponent, zeros),) = levels(graph, {name: x.double()}, {}, [name])
-    assert names == (name,) and 28 <= exponent <= 40 and zeros
+    ((names, exponent, zeros, sign),) = levels(graph, {name: x.double()}, {}, [name])
+    assert names == (name,) and 28 <= exponent <= 40 and zeros and not sign
     rng = np.random.default_rng(0)
-    norms = fainter({name: x}, [(names, exponent, False)], rng)[name].norm(dim=-1)
+    norms = fainter({name: x}, [(names, exponent, False, 0)], rng)[name].norm(dim=-1)
     assert float(norms.min()) > 1e-13 and float(norms.max()) < 1e-7
     above_one = graph_of(M(lambda x: x.exp() / (x.exp().sum(-1, keepdim=True) + 1e-10)), [x.abs()])
     assert levels(above_one, {above_one.inputs[0].name: x.abs().double()}, {}, [name]) == []
     slope = graph_of(M(lambda x: torch.nn.functional.leaky_relu(x, 0.01)), [x])
     assert levels(slope, {slope.inputs[0].name: x.double()}, {}, [slope.inputs[0].name]) == []
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_inputs_are_large_and_of_one_sign_where_a_constant_decides_those_alone() -> None:
+    def score(x: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
+        chance = x.sigmoid()
+        return (2 * (chance * kept).sum(-1) + 1e-5) / (chance.sum(-1) + kept.sum(-1) + 1e-5)
+
+    x, kept = torch.randn(4, 12), torch.zeros(4, 12)
+    kept[:2] = 1.0
+    graph = graph_of(M(score), [x, kept])
+    name, other = (each.name for each in graph.inputs)
+    values = {name: x.double(), other: kept.double()}
+    ((names, exponent, _, sign),) = found = leaning(graph, values, {}, [name])
+    assert names == (name,) and exponent < 0 and sign == -1
+    drawn = fainter({name: x}, found, np.random.default_rng(0))[name]
+    assert bool((drawn <= 0).all()) and float(drawn.abs().max()) > float(x.abs().max())
 
 
 @pytest.mark.slow
@@ -298,6 +358,16 @@ def test_inputs_keep_the_relations_that_their_source_gives_them(family: str, imp
         assert (found["boxes"][:, :2] <= found["boxes"][:, 2:]).all() and (found["low"] < found["high"]).all()
         assert found["offsets"][0] == 0 and found["offsets"][-1] == 40 and (found["offsets"].diff() >= 0).all()
         assert (torch.linalg.eigvalsh(found["matrix"].double()) > 0).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["nominal", "structured"])
+def test_masks_of_lengths_and_sorted_rows_stay_such(family: str, imported: Importer) -> None:
+    operator, _ = imported("padded")
+    dims, rng = {"B": 30, "L": 20, "D": 3}, np.random.default_rng(0)
+    found = draw(operator, functions(operator.folder), dims=dims, dtype="fp32", family=family, rng=rng).tensors
+    assert (found["pad"].int().diff(dim=1) >= 0).all() and found["pad"].any()
+    assert (found["rows"].diff() >= 0).all()
 
 
 @pytest.mark.slow

@@ -1,11 +1,13 @@
 """Inputs so small that small constants of a graph, such as the epsilon of a norm, decide its results.
 
 A kernel that drops such a constant computes the same on all others. A look finds how small inputs must be, by results
-with the constants twice as large; `fainter` makes drawn inputs that small.
+with the constants twice as large; `fainter` makes drawn inputs that small. Where no small ones do, as the epsilon of a
+score that sums sigmoids, all may have to be large, and of one sign.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,12 +16,15 @@ import torch
 
 from operators.importing.graphs.graph import Graph, Node, evaluate
 
-Level = tuple[tuple[str, ...], int, bool]
-"""Tensors, the power of two by which they are smaller, and whether rows of them may be zero too."""
+Level = tuple[tuple[str, ...], int, bool, int]
+"""Tensors, the power of two by which they are smaller, whether rows of them may be zero too, and 0; or else the sign of
+all their numbers, whose sizes are larger by that power of two."""
 LARGEST = 1e-2
 """Size of a small constant at most."""
 DEEPEST, STEP = 56, 4
 """Powers of two that are tried: a square of the last has room in fp32."""
+LARGER = (2, 3, 4, 5)
+"""Powers of two that are added to the sizes of numbers of one sign."""
 DECIDED = 1e-3
 """Change of results, as a share of the largest, that tells one constant from another."""
 MOST_LEVELS = 4
@@ -79,11 +84,11 @@ def levels(
             continue
         exponents = ((group, _exponent(graph, other, values, group, evaluated)) for group in groups)
         level = next(((group, exponent) for group, exponent in exponents if exponent), None)
-        if level and not any(level[0] == group and abs(level[1] - known) <= SPREAD for group, known, _ in found):
+        if level and not any(level[0] == group and abs(level[1] - known) <= SPREAD for group, known, *_ in found):
             group, exponent = level
             zeros = {name: torch.zeros_like(v) if name in group else v for name, v in values.items()}
             is_finite = all(bool(y.isfinite().all()) for y in evaluated(graph, zeros).values())
-            found.append((group, exponent, is_finite))
+            found.append((group, exponent, is_finite, 0))
     return found[:MOST_LEVELS]
 
 
@@ -100,6 +105,28 @@ def _exponent(
     return min(e for e, change in changes.items() if change >= largest / 2) if largest > DECIDED else 0
 
 
+def leaning(
+    graph: Graph, values: Mapping[str, torch.Tensor], dims: Mapping[str, int], names: Sequence[str]
+) -> list[Level]:
+    """The levels of one tensor's large numbers, all of one sign, at which small constants decide that others do not
+    tell."""
+
+    def evaluated(graph: Graph, given: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return evaluate(graph, given, dims)
+
+    found: list[Level] = []
+    for constant in sorted(constants(graph)):
+        other = doubled(graph, constant)
+        if _change(graph, other, values, evaluated) > DECIDED:
+            continue
+        for name, sign, exponent in itertools.product(names, (-1, 1), LARGER):
+            larger = {**values, name: sign * (values[name].abs() + 2.0**exponent)}
+            if _change(graph, other, larger, evaluated) > DECIDED:
+                found.append(((name,), -exponent, False, sign))
+                break
+    return found[:MOST_LEVELS]
+
+
 def _change(one: Graph, other: Graph, values: Mapping[str, torch.Tensor], evaluated: Evaluated) -> float:
     """The largest difference of the results of two graphs, as a share of the largest result; 0 where one is not
     finite."""
@@ -114,9 +141,10 @@ def _change(one: Graph, other: Graph, values: Mapping[str, torch.Tensor], evalua
 def fainter(
     tensors: Mapping[str, torch.Tensor], levels: Sequence[Level], rng: np.random.Generator
 ) -> dict[str, torch.Tensor]:
-    """The tensors of one of the levels, that much smaller: all rows alike but for some powers of two, few zero."""
-    names, exponent, zeros = levels[int(rng.integers(len(levels)))]
-    shift, found = float(rng.uniform(-SPREAD, SPREAD)), {}
+    """The tensors of one of the levels, that much smaller or larger: all rows alike but for some powers of two, few
+    zero."""
+    names, exponent, zeros, sign = levels[int(rng.integers(len(levels)))]
+    shift, found = 0.0 if sign else float(rng.uniform(-SPREAD, SPREAD)), {}
     for name in names:
         x = tensors[name]
         rows = x.shape[0] if x.dim() else 1
@@ -124,5 +152,6 @@ def fainter(
         if zeros:
             factors[rng.random(rows) < ZERO_SHARE] = 0.0
         shape = (rows, *[1] * (x.dim() - 1)) if x.dim() else ()
-        found[name] = (x.double() * torch.from_numpy(factors).reshape(shape).to(x.device)).to(x.dtype)
+        each = torch.from_numpy(factors).reshape(shape).to(x.device)
+        found[name] = (sign * (x.double().abs() + each) if sign else x.double() * each).to(x.dtype)
     return found
