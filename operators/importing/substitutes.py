@@ -28,7 +28,7 @@ MOST_CONSTANT = 4096
 NAMESPACE = "evo_import"
 """The place of torch's where operators that tracing leaves whole are named as ATen names them."""
 COSINE_EPSILON = 1e-12
-"""What torch's cosine embedding loss adds to squares of sizes."""
+"""The number that torch's cosine embedding loss adds to squares of sizes."""
 LAWS = {torch.Tensor.uniform_, torch.Tensor.normal_, nn.init.uniform_, nn.init.normal_, nn.init.trunc_normal_}
 
 
@@ -310,7 +310,7 @@ def lstm_cell(x: torch.Tensor, states: Sequence[torch.Tensor], *weights: Any) ->
 def _gates(
     x: torch.Tensor, state: torch.Tensor, count: int, into: torch.Tensor, within: torch.Tensor, *biases: Any
 ) -> tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]:
-    """What the input and what the state add to each gate."""
+    """The terms of each gate: those of the input, and those of the state."""
     own, more = biases or (None, None)
     return linear(x, into, own).chunk(count, -1), linear(state, within, more).chunk(count, -1)
 

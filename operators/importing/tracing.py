@@ -27,11 +27,10 @@ from operators.definition.spec import CPP_KEYWORDS, RESERVED
 from operators.dtypes import DTYPES
 from operators.expression import parse
 from operators.importing.decompositions import decompositions
-from operators.importing.draws import Draws, number
+from operators.importing.draws import Draws, Reach, number
 from operators.importing.foreign import Failed, Hopeless, TooLong, foreign, place_of
 from operators.importing.pairs import RealParts, holds_complex, split
 from operators.importing.problems import Problem
-from operators.importing.reach import Reach
 from operators.importing.substitutes import MOST_CONSTANT, NAMESPACE, Seedless, plain_parameters
 from operators.importing.symbols import Unwritable, argument, integer_text, value_of
 
