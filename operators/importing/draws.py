@@ -1,5 +1,4 @@
-"""Distributions of a problem's tensors: seen where torch's factories are called, in drawn values, or, of integers whose
-range no source tells, in what a computation does with them."""
+"""Distributions of a problem's tensors: seen where torch's factories are called, or in drawn values."""
 
 from __future__ import annotations
 
@@ -151,12 +150,12 @@ def _round(value: float) -> float:
     return float(f"{value:.2g}")
 
 
-# --- ranges of integers that no source tells --------------------------------------------------------------------------
+# --- integers that no source tells the range of ---
 
 ANY: dict[torch.dtype, tuple[int, int]] = {torch.int8: (-128, 127), torch.uint8: (0, 255)}
 USUAL = (-1024, 1023)
 """The range of wider types."""
-SAME = frozenset((
+KEEPING = frozenset((
     "view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "expand", "clone", "permute", "transpose", "t",
     "_to_copy", "alias", "detach", "slice", "select", "repeat", "lift_fresh_copy", "clamp", "clamp_min", "clamp_max",
 ))  # fmt: skip
@@ -173,10 +172,11 @@ Sized = Callable[[Any], Any]
 
 
 class Reach:
-    """The way of one input of integers through a computation, which says what it may hold.
+    """The uses of one input of integers, and the range that they tell.
 
-    Places in a tensor stay within it, and numbers that are compared with places, as lengths are, reach its end. All
-    others are any numbers of their type, as graders of definitions with axes draw them.
+    A definition with axes says that an input holds integers, and not which. Those that are places in a tensor stay
+    within it, and those that are compared with places, as lengths are, reach its end. All others are any numbers of
+    their type, as the graders of these formats draw them.
     """
 
     def __init__(self, node: fx.Node, sized: Sized) -> None:
@@ -218,7 +218,7 @@ class Reach:
             elif name == "remainder" and user.args[0] is node:  # a place whatever it is of
                 continue
             elif isinstance(user.meta.get("val"), torch.Tensor) and _is_whole(user):
-                self._follow(user, shift if name in SAME and user.args[0] is node else None)
+                self._follow(user, shift if name in KEEPING and user.args[0] is node else None)
 
     def _axes(self, user: fx.Node, node: fx.Node, name: str) -> Iterator[Any]:
         """The sizes of the axes of which the node is places."""
@@ -235,7 +235,7 @@ class Reach:
 
     def _ends(self, other: Any) -> Iterator[Any]:
         """The number of places that a value counts, as `arange` makes it."""
-        while isinstance(other, fx.Node) and _name(other) in SAME:
+        while isinstance(other, fx.Node) and _name(other) in KEEPING:
             other = other.args[0]
         if isinstance(other, fx.Node) and _name(other) == "arange":
             yield self._size(other, 0)

@@ -321,7 +321,7 @@ def lstm_cell(x: torch.Tensor, states: Sequence[torch.Tensor], *weights: Any) ->
 def _gates(
     x: torch.Tensor, state: torch.Tensor, count: int, into: torch.Tensor, within: torch.Tensor, *biases: Any
 ) -> tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]:
-    """The terms of each gate, of the input and of the state."""
+    """The terms of each gate: those of the input, and those of the state."""
     own, more = biases or (None, None)
     return linear(x, into, own).chunk(count, -1), linear(state, within, more).chunk(count, -1)
 

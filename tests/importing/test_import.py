@@ -536,7 +536,7 @@ def test_a_dense_block_is_an_operator_whose_bytes_are_told_and_whose_joins_are_t
     folder, _ = import_problem(str(tmp_path / "1_Dense.py"), out=tmp_path / "dense")
     operator, dims = load(str(folder)), {"batch": 2, "features": 3, "growth": 1, "side": 5}
     env = operator.cost_environment(dims, "fp32")
-    numbers = sum(4 * width + 9 * width + 1 for width in range(3, 11)) + 2 * 25 * (3 + 11)
+    numbers = sum(2 * width + 9 * width + 1 for width in range(3, 11)) + 2 * 25 * (3 + 11)
     assert operator.min_bytes.evaluate(env) == 4 * numbers
     assert (folder / "naive.cpp").read_text().count('_cat"') == 2 * 8
 
