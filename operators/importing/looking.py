@@ -8,6 +8,7 @@ code.
 from __future__ import annotations
 
 import json
+import math
 import random
 import re
 import sys
@@ -47,6 +48,8 @@ MOST_ELEMENTS = 3_000_000
 """Elements of all values of a computation that is tried for real."""
 MOST_HEAVY = 400e6
 """The same of one that cannot be tried with fewer."""
+MOST_CONSTANTS = 50e6
+"""Elements of a definition's inputs that are judged at its own sizes, with ones for all variable axes."""
 FAINT_S = 10
 """Seconds in which the inputs are looked for that small constants decide the results of."""
 MOST_WORK = 100_000_000
@@ -126,6 +129,8 @@ class Trials:
         self.least, self.most_work = float(MOST_ELEMENTS), float(MOST_WORK)
         self.is_heavy = False
         """Whether even its smallest sizes are above these."""
+        self.is_slow = False
+        """Whether plain loops on a CPU take longer for its smallest sizes than a verdict waits."""
 
     def values(self, dims: Mapping[str, int]) -> dict[Any, int]:
         """Sizes by symbol; one that no tensor comes from keeps the source's."""
@@ -584,6 +589,7 @@ def described(problem: Problem, symbolic: Symbolic) -> dict[str, Any]:
         "bound": trials.bound(cpu),
         "notes": [*made.notes, *problem.notes],
         "differences": trials.differences[:3],
+        "is_slow": trials.is_slow,
     }
 
 
@@ -687,7 +693,9 @@ def in_range(
             min(trials.differences, key=lambda line: "rounding decides" not in line, default="") or trials.refusal()
         )
         raise Failed(f"its graph cannot be confirmed against its source: {reason}")
-    if (least := min(trials.work(shape["dims"]) for shape in hidden)) > MOST_QUICK_WORK:
+    least = min(trials.work(shape["dims"]) for shape in hidden)
+    trials.is_slow = least > MOST_QUICK_WORK
+    if trials.is_slow:
         made.notes.append(
             f"its smallest sizes take {least:.2g} operations: plain loops on a CPU take longer for them than a verdict "
             "waits, so that its first kernel can be judged on a GPU only"
@@ -713,6 +721,24 @@ def tried(request: Mapping[str, Any]) -> dict[str, Any]:
         return {"failed": str(error)}
 
 
+def defined(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The same of a definition with axes. What its source repeats of its constant axes is constant, as solutions are
+    written for these sizes; where that is no task, or one that takes too long to judge, it varies with them."""
+    constants = {name: request["sizes"][name] for name in request["constants"]}
+    held = [each["shape"] or () for each in request["inputs"].values()]
+    least = sum(math.prod(constants.get(axis, 1) for axis in shape) for shape in held)
+    found = {"is_slow": True} if least > MOST_CONSTANTS else tried({**request, "is_literal": True})
+    if not found.get("is_slow", True):
+        return found
+    again = tried(request)
+    if "failed" in again:  # a number of the source may be the size of an axis by chance
+        return found if "graph" in found else tried({**request, "is_literal": True})
+    again["notes"].append(
+        "sizes that its source repeats vary, as the definition's own could not be judged, or not in time"
+    )
+    return again
+
+
 def main() -> None:
     """Read the request in this folder, and write the result there."""
     warnings.simplefilter("ignore")
@@ -720,12 +746,9 @@ def main() -> None:
     torch.set_num_threads(1)
     request = json.loads(Path("request.json").read_text(encoding="utf-8"))
     prepare_torch()
-    found = tried(request)
+    found = (defined if request["kind"] == "axes" else tried)(request)
     if re.search(r"out of (bounds|range)", found.get("failed", "")):
         found = tried({**request, "tied": True})
-    if "failed" in found and request["kind"] == "axes":  # a number may be the size of an axis by chance
-        again = tried({**request, "is_literal": True})
-        found = found if "failed" in again else again
     Path("result.json").write_text(json.dumps(found), encoding="utf-8")
 
 

@@ -152,14 +152,10 @@ def test_a_source_finds_packages_that_pythonpath_names(tmp_path: Path, monkeypat
 
 
 @pytest.mark.slow
-def test_a_definition_keeps_its_workloads_and_its_constants_vary_with_its_source(
-    imported: Callable[[str], Path],
-) -> None:
+def test_a_definition_keeps_its_constants_and_its_workloads(imported: Callable[[str], Path]) -> None:
     operator = load(str(imported("scaled")))
-    assert operator.dims == ("rows", "width") and operator.dtypes["cuda"][0] == "bf16"
+    assert operator.dims == ("rows",) and operator.dtypes["cuda"][0] == "bf16"
     assert [workload.dims["rows"] for workload in operator.workload_set("published")] == [128, 2048]
-    assert {workload.dims["width"] for workload in operator.workload_set("published")} == {96}
-    assert len({shape.dims["width"] for shape in operator.hidden}) > 3
 
 
 def test_a_definition_is_called_by_name_and_numbers_of_its_source_that_are_its_axes_vary(
