@@ -238,7 +238,7 @@ def test_a_loop_over_rows_is_recorded_once_and_executed_for_all(tmp_path: Path) 
     (tmp_path / "heads.json").write_text(json.dumps(definition))
     folder, lines = import_problem(str(tmp_path / "heads.json"), out=tmp_path / "heads")
     assert any("loop over `batch`" in line for line in lines)
-    assert [axis.text for axis in load(str(folder)).tensors[0].shape] == ["batch", "24", "width"]
+    assert [axis.text for axis in load(str(folder)).tensors[0].shape] == ["batch", "heads", "width"]
 
 
 @pytest.mark.slow
