@@ -153,6 +153,8 @@ def _check(tensor: Tensor, named: str) -> str:
 
 _UNIT = """#include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/randn.h>
 #include <torch/csrc/utils/pybind.h>
 
 {head}

@@ -173,7 +173,7 @@ import torch
 @torch.no_grad()
 def run(probs, top_p):
     batch_size, vocab_size = probs.shape
-    assert vocab_size == 30000
+    assert vocab_size == 128256
     out = torch.empty(batch_size, dtype=torch.int64, device=probs.device)
     for i in range(batch_size):
         row = probs[i]
@@ -194,8 +194,8 @@ def run(probs, top_p):
     return out
 """
 DEFINITION = {
-    "name": "top_p_v30000", "op_type": "sampling",
-    "axes": {"batch_size": {"type": "var"}, "vocab_size": {"type": "const", "value": 30000}},
+    "name": "top_p_v128256", "op_type": "sampling",
+    "axes": {"batch_size": {"type": "var"}, "vocab_size": {"type": "const", "value": 128256}},
     "inputs": {"probs": {"shape": ["batch_size", "vocab_size"], "dtype": "float32"},
                "top_p": {"shape": ["batch_size"], "dtype": "float32"}},
     "outputs": {"samples": {"shape": ["batch_size"], "dtype": "int64"}}, "reference": TOP_P,
