@@ -81,7 +81,7 @@ def _call(operator: Operator, wanted: str) -> dict[str, Any]:
         raise UserError(f"operator {operator.name} was imported from {call['format']}: {said}")
     if not operator.inputs or call["inputs"].keys() != {tensor.name for tensor in operator.inputs}:
         raise UserError(f"{place}: the operator has other inputs by now: import it anew")
-    if not given_by(operator, call) or operator.inputs[0] not in given_by(operator, call):
+    if operator.inputs[0] not in given_by(operator, call):
         raise UserError(f"operator {operator.name}: no tensor is given to it, to tell where random numbers are drawn")
     return call
 

@@ -111,9 +111,8 @@ class Confirmations:
         while self._queue:
             state, attempt = self._next()
             async with self._judged(state) as there_is_time:
-                if not there_is_time:
-                    continue
-                if await self._confirm_leader(state, f"{place}.{attempt}") and attempt + 1 < attempts:
+                is_another = there_is_time and await self._confirm_leader(state, f"{place}.{attempt}")
+                if is_another and attempt + 1 < attempts:
                     self._queue.append((state, attempt + 1))  # after those of other tasks
 
     async def _work_on_champions(self, place: str) -> None:

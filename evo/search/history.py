@@ -173,7 +173,7 @@ class History:
     def beaten_champions(self) -> list[tuple[TaskState, str]]:
         """Return the ids of champions that tasks began with, never confirmed, where a new kernel is confirmed best."""
         rows = rows_of(self.store, "search.beaten_champions")
-        return [(state, row["kernel_id"]) for row in rows if (state := self.states.get(Task.parse(row["task"])))]
+        return [(self.states[Task.parse(row["task"])], row["kernel_id"]) for row in rows]
 
     def profiled_again(self, row: Row) -> None:
         """Let a stored profile count."""

@@ -27,6 +27,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as pytree
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from operators.importing.decompositions import name_of
 from operators.importing.foreign import Failed, Unrolled
 from operators.importing.randomness import LAWS, MADE
 from operators.importing.symbols import plain, value_of
@@ -368,7 +369,7 @@ class AllRows(fx.Interpreter):
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Execute an operator on all rows. It raises Failed for one without a rule."""
-        name = target.overloadpacket.__name__ if isinstance(target, torch._ops.OpOverload) else target.__name__
+        name = name_of(target)
         if name in LAWS:
             return OfRow(MADE[LAWS[name]]([self.count, *args[0]], dtype=kwargs.get("dtype")))
         leaves = pytree.tree_leaves((args, kwargs), is_leaf=lambda each: isinstance(each, OfRow))

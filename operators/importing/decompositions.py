@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 from torch._decomp import core_aten_decompositions, decomposition_table
 
 from operators.importing.randomness import rules_beside
@@ -30,6 +30,16 @@ FLOAT8: Mapping[torch.dtype, tuple[int, int, int]] = {
 
 
 @lru_cache(maxsize=1)
+def name_of(target: Any) -> str:
+    """`add`, of aten.add.Tensor, or the name of another function."""
+    return str(target.overloadpacket.__name__ if isinstance(target, torch._ops.OpOverload) else target.__name__)
+
+
+def operator_of(node: fx.Node) -> str:
+    """The name of the operator that a node calls; empty for any other node."""
+    return name_of(node.target) if isinstance(node.target, torch._ops.OpOverload) else ""
+
+
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """The rules by operator. An older torch has fewer: an operator without one stays whole."""
     named = [each.split(".") for each in BEYOND_CORE]

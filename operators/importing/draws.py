@@ -11,6 +11,7 @@ import torch
 from torch import fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from operators.importing.decompositions import operator_of
 from operators.importing.symbols import plain, value_of
 
 Drawn = tuple[str, Any, Any]
@@ -204,7 +205,7 @@ class Reach:
             return
         self._seen.add((node, shift))
         for user in node.users:
-            name = _name(user)
+            name = operator_of(user)
             for size in self._axes(user, node, name):
                 self.is_unknown |= shift is None
                 self.places |= set() if shift is None else {size - 1 - shift}
@@ -235,14 +236,10 @@ class Reach:
 
     def _ends(self, other: Any) -> Iterator[Any]:
         """The number of places that a value counts, as `arange` makes it."""
-        while isinstance(other, fx.Node) and _name(other) in KEEPING:
+        while isinstance(other, fx.Node) and operator_of(other) in KEEPING:
             other = other.args[0]
-        if isinstance(other, fx.Node) and _name(other) == "arange":
+        if isinstance(other, fx.Node) and operator_of(other) == "arange":
             yield self._size(other, 0)
-
-
-def _name(node: fx.Node) -> str:
-    return str(node.target.overloadpacket.__name__) if isinstance(node.target, torch._ops.OpOverload) else ""
 
 
 def _is_whole(node: fx.Node) -> bool:

@@ -92,9 +92,9 @@ def real(
     problem: Problem,
     sizes: Mapping[str, int],
     seed: int,
-    scale: float = 1.0,
-    ranges: Mapping[str, tuple[int, int]] | None = None,
-    numbers: RandomNumbers | None = None,
+    scale: float,
+    ranges: Mapping[str, tuple[int, int]],
+    numbers: RandomNumbers,
 ) -> tuple[Leaves, list[torch.Tensor], Any]:
     """The problem executed at these sizes: its leaves, `scale` times what made them, or integers of `ranges`, copies of
     its tensors, and what it computes with random numbers."""
@@ -103,12 +103,12 @@ def real(
     leaves = Leaves(*problem.made(lambda name: sizes[name]))
     if scale != 1:
         leaves.tensors = [x.detach() * scale if x.is_floating_point() else x for x in leaves.tensors]
-    for name, (low, high) in (ranges or {}).items():
+    for name, (low, high) in ranges.items():
         number = leaves.names.index(name)
         old = leaves.tensors[number]
         leaves.tensors[number] = torch.randint(low, high + 1, old.shape, dtype=old.dtype)
     tensors = [tensor.detach().clone() for tensor in leaves.tensors]
-    with Drawing(numbers or RandomNumbers()):
+    with Drawing(numbers):
         return leaves, tensors, leaves(*leaves.tensors)
 
 
@@ -727,12 +727,13 @@ def defined(request: Mapping[str, Any]) -> dict[str, Any]:
     constants = {name: request["sizes"][name] for name in request["constants"]}
     held = [each["shape"] or () for each in request["inputs"].values()]
     least = sum(math.prod(constants.get(axis, 1) for axis in shape) for shape in held)
-    found = {"is_slow": True} if least > MOST_CONSTANTS else tried({**request, "is_literal": True})
-    if not found.get("is_slow", True):
+    literal = {**request, "is_literal": True}
+    found = None if least > MOST_CONSTANTS else tried(literal)
+    if found and "failed" not in found and not found["is_slow"]:
         return found
     again = tried(request)
     if "failed" in again:  # a number of the source may be the size of an axis by chance
-        return found if "graph" in found else tried({**request, "is_literal": True})
+        return found or tried(literal)
     again["notes"].append(
         "sizes that its source repeats vary, as the definition's own could not be judged, or not in time"
     )

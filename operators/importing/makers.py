@@ -11,12 +11,13 @@ from torch import fx
 from torch.func import functionalize
 
 from operators.errors import OperatorError
+from operators.importing.decompositions import operator_of
 from operators.importing.draws import number
 from operators.importing.foreign import Failed, foreign
 from operators.importing.problems import Problem
 from operators.importing.substitutes import Seedless
 from operators.importing.symbols import plain, value_of
-from operators.importing.tracing import REAL_S, Leaves, Recorded, Symbolic, operator_of, recorded
+from operators.importing.tracing import REAL_S, Leaves, Recorded, Symbolic, recorded
 
 APART = frozenset((
     "view", "reshape", "_unsafe_view", "permute", "transpose", "t", "unsqueeze", "squeeze", "expand", "clone",

@@ -16,6 +16,8 @@ from torch import Tensor, fx
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.utils import _pytree as pytree
 
+from operators.importing.decompositions import name_of
+
 PARTS = {torch.complex64: torch.float32, torch.complex128: torch.float64, torch.complex32: torch.float16}
 """Types of the real numbers in complex ones."""
 
@@ -58,7 +60,7 @@ class RealParts(fx.Interpreter):
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Execute an operator by its rule, or on both parts of its arguments. It raises ValueError for one without."""
         leaves = pytree.tree_leaves((args, kwargs), is_leaf=lambda leaf: isinstance(leaf, Complex))
-        name = target.overloadpacket.__name__ if isinstance(target, torch._ops.OpOverload) else target.__name__
+        name = name_of(target)
         if name in MAKERS:
             return MAKERS[name](*args)
         if not any(isinstance(leaf, Complex | complex) for leaf in leaves):

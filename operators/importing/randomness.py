@@ -23,7 +23,7 @@ from operators.importing.symbols import value_of
 ATEN = torch.ops.aten
 MADE: Mapping[str, Callable[..., Tensor]] = {"uniform": torch.rand, "normal": torch.randn}
 """The functions of torch that draw, by law."""
-LAWS = {"rand": "uniform", "randn": "normal"}
+LAWS = {function.__name__: law for law, function in MADE.items()}
 """The laws of what is drawn, by the operators that are left of those."""
 RANDOM = "random"
 """The origin of such an input."""

@@ -23,7 +23,7 @@ from operators.definition.spec import CPP_KEYWORDS, RESERVED
 from operators.dtypes import DTYPES
 from operators.expression import parse
 from operators.importing.control import AllRows
-from operators.importing.decompositions import decompositions
+from operators.importing.decompositions import decompositions, operator_of
 from operators.importing.draws import Draws, Reach, number
 from operators.importing.foreign import Failed, Hopeless, TooLong, foreign, place_of
 from operators.importing.pairs import RealParts, holds_complex, split
@@ -828,12 +828,6 @@ def _same_elements(one: Any, other: fx.Node) -> bool:
         return False
     axes = zip(map(value_of, after), map(value_of, before.stride()), map(value_of, strides), strict=True)
     return all(size == 1 or here == there for size, here, there in axes)
-
-
-def operator_of(node: fx.Node) -> str:
-    """`add`, of aten.add.Tensor."""
-    target = node.target
-    return str(target.overloadpacket.__name__) if isinstance(target, torch._ops.OpOverload) else ""
 
 
 def _written(node: fx.Node) -> str:
