@@ -24,7 +24,8 @@ LOOK_S = 1.0
 """Seconds between two scheduling passes over waiting jobs, at most."""
 GRACE_S = 3.0
 """Time that a worker may go on with a job that was cancelled, before it is replaced."""
-KEPT_MACHINES = 4096
+KEPT_KERNELS = 4096
+"""The kernels worked on last whose machine, and place in the queue, are remembered."""
 
 W = TypeVar("W")
 Key = tuple[RunContext, Task]
@@ -162,8 +163,8 @@ class WaitingJobs(Generic[W]):
     A worker takes the jobs of tasks that are at home with it, then those of a task that it takes over, see `Homes`. Of
     these, those come first that continue a kernel already under way: so a verdict does not wait behind a queue of new
     kernels. Then, for a worker that only judges, those of the task that it was at last: where a GPU's memory is short,
-    each change of the task costs a drawing of inputs. Then the others by age, of which some, as `Job.yields`
-    says, let younger ones go before them.
+    each change of the task costs a drawing of inputs. Then the others by the age of their kernel, so that one that
+    takes long to build keeps its place; some, as `Job.yields` says, let younger ones go before them.
     """
 
     def __init__(self, homes: Homes[W]) -> None:
@@ -172,10 +173,18 @@ class WaitingJobs(Generic[W]):
         """The task that each worker was at last."""
         self._jobs: list[Waiting[W]] = []
         self._tickets = count()
+        self._first: dict[tuple[RunContext, str], int] = {}
+        """By run and kernel id, the ticket of its first job; of the KEPT_KERNELS kernels that came last."""
 
     def add(self, job: Job[Any], context: RunContext, machine: str) -> Waiting[W]:
         """A job joins the queue; `discard` takes it out again."""
-        ticket = next(self._tickets) + (job.yields + 1 if job.yields else 0)
+        ticket = next(self._tickets)
+        if job.yields:
+            ticket += job.yields + 1
+        elif job.has_files:
+            ticket = self._first.setdefault((context, job.kernel.id), ticket)
+            if len(self._first) > KEPT_KERNELS:
+                del self._first[next(iter(self._first))]
         waiting = Waiting(job, (context, job.task), machine, ticket, asyncio.get_running_loop().create_future())
         self._jobs.append(waiting)
         return waiting
@@ -267,7 +276,7 @@ class WorkerPool:
         self._orphans: dict[asyncio.Task[None], RunPool] = {}
         """Tasks that wait for the end of jobs that were cancelled."""
         self._machines: dict[tuple[RunContext, str], str] = {}
-        """By run and kernel id, whose disk holds what is built; of the KEPT_MACHINES kernels worked on last."""
+        """By run and kernel id, whose disk holds what is built; of the KEPT_KERNELS kernels worked on last."""
         self._closed = False
 
     def for_run(self, context: RunContext) -> RunPool:
@@ -371,7 +380,7 @@ class WorkerPool:
         value: Found = value_of(answer)
         if worker.spec.machine and job.has_files:
             self._machines[run.context, job.kernel.id] = worker.spec.machine
-            if len(self._machines) > KEPT_MACHINES:
+            if len(self._machines) > KEPT_KERNELS:
                 del self._machines[next(iter(self._machines))]
         return value
 

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -341,27 +342,55 @@ def test_kernels_under_way_go_before_new_ones_and_a_profile_lets_only_so_many_pa
             return await super().ask(message)
 
     async def session() -> None:
-        shared = WorkerPool([BASE], Noting)
-        pool = shared.for_run(RUN)
-        calls = [
-            pool.run(Screen(TASK, KERNEL, ANCHOR, race=True)),
-            pool.run(TakeProfile(TASK, KERNEL, ())),
-            *(pool.run(Build(TASK, KERNEL)) for _ in range(5)),
-            pool.run(Screen(TASK, KERNEL, ANCHOR, race=True)),
-            pool.run(Full(TASK, KERNEL, ANCHOR)),
-            pool.run(Confirm(TASK, KERNEL)),
-        ]
-        jobs = [asyncio.ensure_future(call) for call in calls]
-        while not all(job.done() for job in jobs):
-            await settle()
-            for worker in shared._workers:
-                worker.answer()  # type: ignore[attr-defined]
-        await shared.close()
+        kernels = [Kernel("softmax", "cpu", f"{number}") for number in range(6)]
+        await served_by(
+            Noting,
+            Screen(TASK, KERNEL, ANCHOR, race=True),
+            TakeProfile(TASK, KERNEL, ()),
+            *(Build(TASK, kernel) for kernel in kernels[:5]),
+            Screen(TASK, kernels[5], ANCHOR, race=True),
+            Full(TASK, kernels[5], ANCHOR),
+            Confirm(TASK, kernels[5]),
+        )
 
     asyncio.run(session())
     new = ["build"] * 5 + ["screen"]
     new.insert(min(yields, len(new)), "profile")
     assert served == ["screen", "full", "confirm", *new]
+
+
+def test_a_kernel_that_took_long_to_build_keeps_its_place_before_younger_ones() -> None:
+    served: list[str] = []
+
+    class Noting(Obedient):
+        async def ask(self, message: Message) -> Answer:
+            served.append(f"{asked(message)} {message.job.kernel.source}")
+            return await super().ask(message)
+
+    async def session() -> None:
+        slow, quick = Kernel("softmax", "cpu", "slow"), Kernel("softmax", "cpu", "quick")
+        await served_by(
+            Noting,
+            Build(TASK, slow),
+            Build(TASK, quick),
+            Screen(TASK, quick, ANCHOR, race=True),
+            Screen(TASK, slow, ANCHOR, race=True),
+        )
+
+    asyncio.run(session())
+    assert served == ["build slow", "screen slow", "build quick", "screen quick"]
+
+
+async def served_by(start: Callable[[WorkerSpec], Obedient], *jobs: Job[Any]) -> None:
+    """One worker does jobs that all wait at once."""
+    shared = WorkerPool([BASE], start)
+    pool = shared.for_run(RUN)
+    waiting = [asyncio.ensure_future(pool.run(job)) for job in jobs]
+    while not all(job.done() for job in waiting):
+        await settle()
+        for worker in shared._workers:
+            worker.answer()  # type: ignore[attr-defined]
+    await shared.close()
 
 
 def test_a_job_that_takes_too_long_is_given_up_even_if_its_worker_notices_nothing() -> None:
