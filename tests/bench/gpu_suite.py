@@ -43,6 +43,7 @@ def main() -> None:
     parser.add_argument("--operators", nargs="+", default=sorted(folders()))
     parser.add_argument("--dtypes", nargs="+", default=["bf16", "fp32"])
     parser.add_argument("--ancestors", default="all")
+    parser.add_argument("--workloads", help="the set that is judged; default: that of `evo run`")
     parser.add_argument("--ray", action="store_true")
     parser.add_argument("--runs", type=Path, help="folder to keep the run in")
     options = parser.parse_args()
@@ -51,6 +52,7 @@ def main() -> None:
         environment = os.environ | {"CUDA_VISIBLE_DEVICES": ",".join(gpus), "EVO_RUNS": str(options.runs or scratch)}
         arguments = [*options.operators, "--target", "cuda", "--budget", f"{options.seconds}s"]
         arguments += ["--ancestors", options.ancestors, *(["--ray"] if options.ray else [])]
+        arguments += ["--set", f"workload_set={options.workloads}"] if options.workloads else []
         arguments += [part for dtype in options.dtypes for part in ("--dtype", dtype)]
         search = watched(arguments, environment, gpus)
         rows = {name: asked(environment, sql) for name, sql in (("new", NEW), ("all", JUDGED))}
