@@ -82,7 +82,7 @@ def main() -> None:
         rows += [row for row in map(recorded, chosen) if row and _key(row) not in known]
         known |= {_key(row) for row in rows}
     if options.table or options.lines:
-        print(table(rows) if options.table else lines(at_home(rows)))
+        print(table(rows) if options.table else lines(one_each(rows)))
         return
     if options.record:
         print(f"{record(rows)} records changed")
@@ -201,10 +201,15 @@ def recorded(entry: Entry) -> Row | None:
     return row | ({"of_roofline": record.of_roofline} if record.of_roofline else {})
 
 
-def at_home(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows of champions of the very device that they were judged on, and of tasks without such a one."""
-    own = {(row["operator"], row["dtype"]) for row in rows if _is_home(row)}
-    return [row for row in rows if _is_home(row) or (row["operator"], row["dtype"]) not in own]
+def one_each(rows: Sequence[Row]) -> list[Row]:
+    """Return one row of each task: of one beside all rivals, of a champion on the device that it was made for.
+
+    So where two devices have a champion of their own, the one counts whose rivals are all known.
+    """
+    told: dict[tuple[str, str], Row] = {}
+    for row in sorted(rows, key=lambda row: ("over_library" not in row, bool(row.get("untried")), not _is_home(row))):
+        told.setdefault((row["operator"], row["dtype"]), row)
+    return list(told.values())
 
 
 def _is_home(row: Row) -> bool:

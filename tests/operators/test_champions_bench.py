@@ -255,7 +255,16 @@ def test_what_was_measured_anew_goes_into_the_records(tmp_path: Path, monkeypatc
     assert bench.record(weaker) == 0, "a compiled rival is not forgotten"
 
 
-def test_what_a_device_is_told_of_is_its_own_champion_where_it_has_one() -> None:
-    files = [("elu", "h200.cu"), ("elu", "h100.cu"), ("gelu", "h100-fp32.cu"), ("relu", "h200-fp32.cu")]
-    rows = [row(operator, file=file, device="NVIDIA H200") for operator, file in files]
-    assert [each["file"] for each in bench.at_home(rows)] == ["h200.cu", "h100-fp32.cu", "h200-fp32.cu"]
+def test_a_task_counts_once_beside_all_rivals_first_then_on_the_device_of_its_champion() -> None:
+    files = [
+        ("elu", "h100.cu", ""),
+        ("elu", "h200.cu", ""),
+        ("gelu", "h100.cu", ""),
+        ("gelu", "h200.cu", "torch.compile"),
+    ]
+    rows = [row(operator, file=file, device="NVIDIA H200", untried=untried) for operator, file, untried in files]
+    rows += [row("relu", file="h200.cu", device="NVIDIA H100", untried="torch.compile")]
+    found = bench.one_each([each | {"over_library": [1.0, 0.9, 1.1]} for each in rows])
+    assert [(each["operator"], each["file"]) for each in found] == [
+        ("elu", "h200.cu"), ("gelu", "h100.cu"), ("relu", "h200.cu")
+    ]  # fmt: skip
