@@ -377,8 +377,8 @@ class Verdicts:
             return await self._tried(job)
         except JobOverdue as error:
             return Evaluation(kernel.id, str(task), level, Status.TIMEOUT, f"{error}, and was given up")
-        except DeviceLost:
-            message = "the device failed twice while it examined this kernel"
+        except DeviceLost as error:
+            message = f"the device failed twice while it examined this kernel, at last so: {error}"
             return Evaluation(kernel.id, str(task), level, Status.RUNTIME_ERROR, message)
 
     async def _tried(self, job: Job[Answer]) -> Answer:

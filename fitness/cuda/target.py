@@ -17,7 +17,7 @@ import torch
 
 from fitness.cuda.compile.build import CudaBuild, code_digest, compile_cuda, compile_lines
 from fitness.cuda.compile.program import Program
-from fitness.cuda.gpu import Gpu, shared_gpu
+from fitness.cuda.gpu import SPARE_SHARE, Gpu, shared_gpu
 from fitness.cuda.oracle import CudaOracle
 from fitness.cuda.profiling.ncu import CallCounters, NcuFailure, assembled, measure, placed
 from fitness.cuda.profiling.sanitizer import SanitizerFinding, audited
@@ -35,7 +35,7 @@ from fitness.judging.device import BuildFacts, KernelFault, Prepared
 from fitness.judging.pipeline import Pipeline
 from fitness.judging.shapes import Shapes
 from fitness.judging.signature import check_arguments
-from fitness.judging.timed_inputs import NOMINAL_SETS, STANDING_SETS, most_company
+from fitness.judging.timed_inputs import STANDING_SETS, most_sets
 from fitness.judging.timing import ProcessSpread
 from fitness.oracle.cases import Case, Question
 from fitness.oracle.inputs import draw
@@ -43,7 +43,7 @@ from fitness.oracle.verify import Oracle
 from fitness.profiling.profiles import Profile
 from fitness.profiling.roofline import Peaks
 from fitness.sandbox.native import compiler_environment, publish
-from fitness.sandbox.room import SHARE, footprint, scratch_problem
+from fitness.sandbox.room import SHARE, footprint, scratch_problem, sets_within
 from operators.catalog import functions
 from operators.definition.spec import Operator, Task, Workload
 from operators.dtypes import resolve_dtype
@@ -105,10 +105,13 @@ class CudaFitness(Pipeline):
         with _device_errors():
             oracle = CudaOracle(operator, functions(operator.folder), task.dtype, self._gpu.pool)
         device = CudaDevice(operator, task, oracle, self._gpu, workload_set=workload_set, folder=folder)
-        super().__init__(operator, task, device, oracle, _naive(operator), workload_set=workload_set)
+        workloads = operator.workload_set(workload_set)
+        limit_bytes = int((1 - SPARE_SHARE - 1 / SHARE) * self._gpu.facts.memory_bytes)
+        most = most_sets(oracle.deals, len(workloads))
+        sets = sets_within(limit_bytes, operator, workloads, task.dtype, most)
+        super().__init__(operator, task, device, oracle, _naive(operator), workload_set=workload_set, sets=sets)
         self._judging = oracle
-        sets = NOMINAL_SETS + STANDING_SETS + most_company(oracle.deals, len(self.workloads))
-        self.footprint = footprint(operator, self.workloads, task.dtype, sets)
+        self.footprint = footprint(operator, workloads, task.dtype, [STANDING_SETS + many for many in sets])
         self._gpu.join(self)
 
     def screen(self, kernel: Kernel, anchor: Anchor, *, race: bool) -> Evaluation:

@@ -63,13 +63,16 @@ class TaskBench:
         oracle: Oracle,
         baseline: Kernel,
         workloads: Sequence[Workload],
+        sets: Sequence[int] | None = None,
     ) -> None:
+        """See `TimedInputs` for `sets`."""
         self.operator = operator
         self.task = task
         self.device = device
         self.oracle = oracle
         self.baseline = baseline
         self.workloads = workloads
+        self._sets = sets
         # Secret: drawn here, never passed to a process that runs candidate code.
         self.rng = np.random.default_rng()
         self.checks = Checks(oracle, device, self.rng, self._trusted)
@@ -100,7 +103,9 @@ class TaskBench:
         if self._inputs is None:
             with self.device.machine(exclusive=False):
                 renewed = None if self.device.forgets else self.checks.renewed
-                self._inputs = TimedInputs(self.workloads, self.oracle.deals, self._drawn, self.rng, renewed)
+                self._inputs = TimedInputs(
+                    self.workloads, self.oracle.deals, self._drawn, self.rng, renewed, self._sets
+                )
         return self._inputs
 
     def _drawn(self, workload: Workload, family: str) -> Case:
@@ -267,8 +272,17 @@ class Pipeline:
     """`fitness.judging.base.Fitness` for one task on one device."""
 
     def __init__(
-        self, operator: Operator, task: Task, device: Device, oracle: Oracle, baseline: Kernel, *, workload_set: str
-    ):
+        self,
+        operator: Operator,
+        task: Task,
+        device: Device,
+        oracle: Oracle,
+        baseline: Kernel,
+        *,
+        workload_set: str,
+        sets: Sequence[int] | None = None,
+    ) -> None:
+        """See `TimedInputs` for `sets`."""
         self.operator = operator
         self.task = task
         self.device = device
@@ -276,7 +290,7 @@ class Pipeline:
         self.baseline = baseline
         """The kernel whose speedup is 1 by definition."""
         self.workloads = operator.workload_set(workload_set)
-        self.bench = TaskBench(operator, task, device, oracle, baseline, self.workloads)
+        self.bench = TaskBench(operator, task, device, oracle, baseline, self.workloads, sets)
         self._checks = self.bench.checks
         self._rng = self.bench.rng
 

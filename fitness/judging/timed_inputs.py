@@ -115,6 +115,11 @@ def most_company(families: Sequence[str], workloads: int) -> int:
     return max(COMPANY, -(-others // workloads))
 
 
+def most_sets(families: Sequence[str], workloads: int) -> int:
+    """The number of sets of inputs that are kept of each of so many workloads where memory is not short."""
+    return NOMINAL_SETS + most_company(families, workloads)
+
+
 class TimedInputs:
     """The inputs of one task's timed calls, by workload."""
 
@@ -125,19 +130,28 @@ class TimedInputs:
         draw: Callable[[Workload, str], Case],
         rng: np.random.Generator,
         renewed: Callable[[Case], Case] | None = None,
+        sets: Sequence[int] | None = None,
     ) -> None:
-        """`rng` draws what no candidate may foresee; see `TimedSet` for `renewed`."""
+        """`rng` draws what no candidate may foresee; see `TimedSet` for `renewed`.
+
+        `sets` is the number of sets that are kept of each workload where memory is short, half of them nominal; None:
+        as many as `most_sets` says.
+        """
         self._rng = rng
         self._workloads = workloads
         self._draw = draw
         self._standing: dict[int, list[Case]] = {}
         self.most = most_company(families, len(workloads))
         """Sets of company that a workload can have."""
+        sets = sets or [NOMINAL_SETS + self.most] * len(workloads)
+        nominal = [min(NOMINAL_SETS, -(-many // 2)) for many in sets]
+        self._room = [many - timed for many, timed in zip(sets, nominal, strict=True)]
+        """Sets of company that each workload keeps."""
         self.nominal: list[list[TimedSet]] = [[] for _ in workloads]
         self.company: list[list[Case]] = [[] for _ in workloads]
-        wanted = [(number, True, NOMINAL) for number in range(len(workloads)) for _ in range(NOMINAL_SETS)]
-        drawn = dealt(families, COMPANY * len(workloads), rng)
-        wanted += [(number % len(workloads), False, family) for number, family in enumerate(drawn)]
+        wanted = [(number, True, NOMINAL) for number, many in enumerate(nominal) for _ in range(many)]
+        places = [number for turn in range(COMPANY) for number, room in enumerate(self._room) if turn < room]
+        wanted += [(at, False, family) for at, family in zip(places, dealt(families, len(places), rng), strict=True)]
         for index in rng.permutation(len(wanted)):  # where a set lies in memory tells nothing either
             number, timed, family = wanted[index]
             case = draw(workloads[number], family)
@@ -165,10 +179,10 @@ class TimedInputs:
 
     def join(self, case: Case) -> None:
         """Take a case into the company of its workload, in the place of the one that is there for longest."""
-        for sets, company in zip(self.nominal, self.company, strict=True):
+        for sets, company, room in zip(self.nominal, self.company, self._room, strict=True):
             if sets[0].case.workload.name == case.workload.name:
                 company.append(case)
-                del company[: -self.most]
+                del company[: max(len(company) - room, 0)]
 
     def seated(self, session: KernelSession, *, disguised: bool) -> Seat:
         """Hand them to a session. Raises what the session raises.

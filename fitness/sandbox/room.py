@@ -9,6 +9,7 @@ from pathlib import Path
 
 from operators.definition.spec import Operator, Workload
 from operators.dtypes import resolve_dtype
+from operators.errors import OperatorError
 from operators.plan.reading import ResolvedPlan
 
 SHARE = 8
@@ -37,22 +38,59 @@ class Footprint:
     """Memory beside them, while inputs are drawn and answered."""
 
 
-def footprint(operator: Operator, workloads: Sequence[Workload], dtype: str, sets: int) -> Footprint:
-    """The memory of a task that keeps this many sets of inputs of every workload.
+def footprint(operator: Operator, workloads: Sequence[Workload], dtype: str, sets: Sequence[int]) -> Footprint:
+    """The memory of a task that keeps so many sets of inputs of each workload, in the same order.
 
     Sizes that only the data tell count as 1: nothing is drawn yet.
     """
-    held = working = 0
-    for workload in workloads:
-        dims = operator.environment(workload.dims) | dict.fromkeys(operator.data_dims, 1)
-        count = {t.name: math.prod(t.sizes(dims)) for t in operator.tensors}
-        size = {t.name: count[t.name] * resolve_dtype(t.dtype, dtype).size for t in operator.tensors}
-        inputs, outputs = operator.inputs, operator.outputs
-        # Inputs are there twice: as they were drawn, and in the memory that runners map.
-        case = sum(2 * size[t.name] for t in inputs) + sum(ANSWER_BYTES * count[t.name] for t in outputs)
-        held += sets * case + sum(size[t.name] for t in outputs)
-        working = max(working, WORKING_BYTES * sum(count.values()))
-    return Footprint(held, working)
+    needs = [_needs(operator, workload, dtype) for workload in workloads]
+    held = sum(many * need.set_bytes + need.output_bytes for many, need in zip(sets, needs, strict=True))
+    return Footprint(held, max((need.working_bytes for need in needs), default=0))
+
+
+def sets_within(
+    limit_bytes: int, operator: Operator, workloads: Sequence[Workload], dtype: str, most: int
+) -> tuple[int, ...]:
+    """The number of sets of inputs of each workload, `most` where all fit the memory that a task may take.
+
+    Otherwise the workload whose sets take most has one less, until they fit, or each has one. Raises OperatorError
+    where these do not fit either.
+    """
+    needs = [_needs(operator, workload, dtype) for workload in workloads]
+    sets = [most] * len(needs)
+    limit_bytes -= max((need.working_bytes for need in needs), default=0)
+    held = sum(many * need.set_bytes + need.output_bytes for many, need in zip(sets, needs, strict=True))
+    while held > limit_bytes and max(sets) > 1:
+        largest = max((n for n, many in enumerate(sets) if many > 1), key=lambda n: sets[n] * needs[n].set_bytes)
+        sets[largest] -= 1
+        held -= needs[largest].set_bytes
+    if held > limit_bytes:
+        raise OperatorError(
+            f"{operator.name}: one set of inputs of each of {len(needs)} workloads takes {_shown(held)} with answers, "
+            f"and {_shown(max(limit_bytes, 0))} of the device's memory are left for them: choose a workload_set of less"
+        )
+    return tuple(sets)
+
+
+@dataclass(frozen=True)
+class _Needs:
+    """Memory that a workload takes."""
+
+    set_bytes: int
+    """One set of its inputs, which are there twice, as they were drawn and in the memory that runners map; with the
+    answer."""
+    output_bytes: int
+    """Outputs of its timed calls, the same for all sets."""
+    working_bytes: int
+
+
+def _needs(operator: Operator, workload: Workload, dtype: str) -> _Needs:
+    dims = operator.environment(workload.dims) | dict.fromkeys(operator.data_dims, 1)
+    count = {t.name: math.prod(t.sizes(dims)) for t in operator.tensors}
+    size = {t.name: count[t.name] * resolve_dtype(t.dtype, dtype).size for t in operator.tensors}
+    inputs, outputs = operator.inputs, operator.outputs
+    each = sum(2 * size[t.name] for t in inputs) + sum(ANSWER_BYTES * count[t.name] for t in outputs)
+    return _Needs(each, sum(size[t.name] for t in outputs), WORKING_BYTES * sum(count.values()))
 
 
 def machine_scratch_bytes() -> int:

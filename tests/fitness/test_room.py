@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from fitness.sandbox import room
 from fitness.sandbox.room import footprint
 from operators.catalog import functions, load
 from operators.definition.spec import Operator, Task, Workload
+from operators.errors import OperatorError
 from operators.expression import parse
 from operators.plan.reading import parse_plan
 from tests.fitness.kernels import RIGHT, axpb_kernel
@@ -101,7 +102,7 @@ def test_a_task_holds_what_its_operators_sizes_tell() -> None:
         + sum(case.expected[t.name].nbytes + case.allowed[t.name].nbytes for t in operator.outputs)
         for case in cases
     )
-    told = footprint(operator, workloads, "fp32", NOMINAL_SETS + COMPANY)
+    told = footprint(operator, workloads, "fp32", [NOMINAL_SETS + COMPANY] * len(workloads))
     outputs = sum(sum(oracle.work_sizes(case.dims).values()) for case in (sets[0].case for sets in held.nominal))
     inout = sum(case.inputs.tensors[t.name].nbytes for case in cases for t in operator.inputs if t.role == "inout")
     assert told.held_bytes == found + outputs + inout  # of which there is no second copy for runners
@@ -109,8 +110,32 @@ def test_a_task_holds_what_its_operators_sizes_tell() -> None:
 
 def test_a_size_that_only_the_data_tell_counts_as_one() -> None:
     operator = load("spmv_csr")
-    workloads, plain = operator.workload_set("cpu"), footprint(operator, operator.workload_set("cpu"), "fp32", 2)
+    workloads = operator.workload_set("cpu")
+    plain = footprint(operator, workloads, "fp32", [2] * len(workloads))
     longest = parse("max_row_nnz", ("max_row_nnz",))
     padded = replace(operator.inputs[0], name="padded", dtype="int32", shape=(longest,))
-    wider = footprint(replace(operator, tensors=(*operator.tensors, padded)), workloads, "fp32", 2)
+    wider = footprint(replace(operator, tensors=(*operator.tensors, padded)), workloads, "fp32", [2] * len(workloads))
     assert wider.held_bytes == plain.held_bytes + len(workloads) * 2 * 2 * 4
+
+
+def test_where_memory_is_short_the_largest_workloads_keep_fewer_sets() -> None:
+    operator, dtype, most = load("matrix_transpose"), "fp32", 4
+    workloads = operator.workload_set("published+realistic")
+
+    def told(sets: Sequence[int]) -> int:
+        found = footprint(operator, workloads, dtype, sets)
+        return found.held_bytes + found.working_bytes
+
+    whole, least = told([most] * len(workloads)), told([1] * len(workloads))
+    assert room.sets_within(whole, operator, workloads, dtype, most) == (most,) * len(workloads)
+    for limit in (whole - 1, (whole + least) // 2, least):
+        sets = room.sets_within(limit, operator, workloads, dtype, most)
+        assert least <= told(sets) <= limit and min(sets) >= 1
+        kept = [many for _, many in sorted(zip(map(sized, workloads), sets, strict=True))]
+        assert kept[0] >= kept[-1]
+    with pytest.raises(OperatorError, match=r"matrix_transpose: one set .* GiB .* choose a workload_set"):
+        room.sets_within(least - 1, operator, workloads, dtype, most)
+
+
+def sized(workload: Workload) -> int:
+    return workload.dims["rows"] * workload.dims["cols"]

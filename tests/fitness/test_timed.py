@@ -43,6 +43,18 @@ def test_every_workload_has_timed_inputs_and_company_of_other_families(workloads
     assert all(len(sets) == COMPANY and NOMINAL not in {c.family for c in sets} for sets in inputs.company)
 
 
+def test_where_memory_is_short_a_workload_keeps_the_sets_that_it_may() -> None:
+    names: Any = [SimpleNamespace(name=f"n={n}") for n in range(4)]
+    inputs = TimedInputs(names, FAMILIES, drawn, np.random.default_rng(0), sets=[1, 2, 3, 4])
+    for _ in range(2):
+        assert [len(sets) for sets in inputs.nominal] == [1, 1, 2, 2]
+        assert [len(sets) for sets in inputs.company] == [0, 1, 1, 2]
+        for name in names * 3:
+            inputs.join(drawn(name, "specials"))
+    assert len(inputs.any_of_each()) == 4
+    assert [len(company) for company in inputs.seated(Bound(), disguised=True).company] == [0, 1, 1, 2]  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("workloads", [1, 2, 3, 8])
 def test_what_a_confirmation_brings_holds_every_family(workloads: int) -> None:
     inputs, rng = timed(workloads), np.random.default_rng(1)
