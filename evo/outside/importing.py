@@ -98,7 +98,7 @@ def look(problem: ForeignSource) -> Mapping[str, Any]:
     """The description of a problem, by a process of its own without network or files. Raises UserError."""
     with tempfile.TemporaryDirectory(prefix="evo-import-") as place:
         try:
-            environment, readable = furnished(place, problem.files | {"request.json": json.dumps(problem.request)})
+            environment, readable = furnished(place, {**problem.files, "request.json": json.dumps(problem.request)})
         except FileExistsError:
             raise UserError(f"{problem.origin}: its package `operators` has the name of one of ours") from None
         command = [sys.executable, "-m", "operators.importing.looking"]
@@ -119,4 +119,3 @@ def look(problem: ForeignSource) -> Mapping[str, Any]:
     if "failed" in found:
         raise UserError(f"{where}: {' '.join(str(found['failed']).split())[:400]}")
     return found
-

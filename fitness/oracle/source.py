@@ -81,7 +81,9 @@ class Source:
     ) -> dict[str, torch.Tensor]:
         """Some inputs as the source or its definition makes them: offsets, places, lengths, masks."""
         found = dict(zip(self._arguments, self._asked({}, dims, int(rng.integers(2**31))), strict=True))
-        plain = {name: found[name].to(torch.uint8) if found[name].dtype == torch.bool else found[name] for name in names}
+        plain = {
+            name: found[name].to(torch.uint8) if found[name].dtype == torch.bool else found[name] for name in names
+        }
         return {name: each.to(device) for name, each in plain.items()}
 
     def _asked(self, tensors: Mapping[str, torch.Tensor], dims: Mapping[str, int], seed: int) -> list[torch.Tensor]:

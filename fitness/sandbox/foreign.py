@@ -1,4 +1,4 @@
-"""The place where a foreign source is executed: a folder with its files, our packages and Python's, and nothing else."""
+"""The place where a foreign source is executed: a folder with its files, our package and Python, and nothing else."""
 
 from __future__ import annotations
 

@@ -82,8 +82,13 @@ def start_child(
     with theirs:
         return subprocess.Popen(
             jailed(
-                [*command], cpu_s=cpu_s, memory_bytes=memory_bytes, file_bytes=file_bytes, alone=alone,
-                readable=readable, writable=(place,) if place else (),
+                [*command],
+                cpu_s=cpu_s,
+                memory_bytes=memory_bytes,
+                file_bytes=file_bytes,
+                alone=alone,
+                readable=readable,
+                writable=(place,) if place else (),
             ),
             pass_fds=(theirs.fileno(),),
             stdin=subprocess.DEVNULL,

@@ -22,7 +22,9 @@ def packed(head: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> byte
     """Return a message of a table and of tensors by name."""
     told = [[name, _NAMES[each.dtype], list(each.shape)] for name, each in tensors.items()]
     text = json.dumps({"head": dict(head), "tensors": told}).encode()
-    raw = (each.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() for each in tensors.values())
+    raw = (
+        each.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() for each in tensors.values()
+    )
     return b"".join((len(text).to_bytes(_BYTES_OF_HEAD, "little"), text, *raw))
 
 
@@ -36,7 +38,11 @@ def unpacked(message: bytes) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         size = math.prod(shape) * dtype.itemsize
         if size < 0 or begin + size > len(message):
             raise ValueError(f"a message without all of `{name}`")
-        raw = torch.frombuffer(bytearray(message[begin : begin + size]), dtype=dtype) if size else torch.empty(0, dtype=dtype)
+        raw = (
+            torch.frombuffer(bytearray(message[begin : begin + size]), dtype=dtype)
+            if size
+            else torch.empty(0, dtype=dtype)
+        )
         tensors[str(name)] = raw.reshape(shape)
         begin += size
     return dict(told["head"]), tensors

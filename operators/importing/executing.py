@@ -1,7 +1,6 @@
 """A foreign source that no graph can say, executed as it is: its description by trial, and its results for a verdict.
 
-`python -m operators.importing.executing SOCKET` answers questions of `fitness.oracle.source` in a jail, in a folder with
-`request.json`.
+`python -m operators.importing.executing SOCKET` answers the questions of a verdict in a jail, beside `request.json`.
 """
 
 from __future__ import annotations
@@ -21,11 +20,13 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from operators.dtypes import DTYPES
+from operators.expression import parse
 from operators.importing.draws import Draws, observed
 from operators.importing.exchange import packed, unpacked
 from operators.importing.foreign import Failed, foreign
 from operators.importing.problems import KINDS, problem_of
-from operators.importing.ragged import OFFSETS, found_rules, same
+from operators.importing.ragged import found_rules, same
 from operators.importing.substitutes import prepare_torch
 from operators.importing.tracing import NAMES, REAL_S, Leaves, free_name, structure
 
@@ -121,9 +122,15 @@ class Trial:
         self.run = Execution(self.request)
         problem = self.run.problem
         self.variable = [name for name in problem.sizes if name not in problem.inner]
+        self.taken: set[str] = set()
+        self.dims = {name: free_name(name, self.taken) for name in self.variable}
+        """Dims by knob."""
         self.base = self._first()
         if request["kind"] == "axes":
             self._ranges()
+        for name, entry in request.get("inputs", {}).items():
+            if entry["shape"] is None and entry["value"] is not None:
+                self.notes.append(f"`{name}` is {entry['value']:.9g} in all calls")
         self.infinite: set[int] = set()
         """Results that may be infinite, by their numbers."""
         self.varies = False
@@ -138,7 +145,11 @@ class Trial:
         """Small sizes, all of them others, at which the source runs; or its own."""
         rng, reason, kept = random.Random(0), "", set(self.run.problem.sizes.values())
         pool = [size for size in SMALL if size not in kept]
-        smaller = [dict(zip(self.variable, rng.sample(pool, len(self.variable)), strict=True)) for _ in range(TRIES)] if len(self.variable) <= len(pool) else []
+        smaller = (
+            [dict(zip(self.variable, rng.sample(pool, len(self.variable)), strict=True)) for _ in range(TRIES)]
+            if len(self.variable) <= len(pool)
+            else []
+        )
         for sizes in (*smaller, {name: self.run.problem.sizes[name] for name in self.variable}):
             try:
                 with foreign(REAL_S):
@@ -171,7 +182,7 @@ class Trial:
 
         sizes = {**self.run.problem.sizes, **self.base}
         held = {name: each["shape"] for name, each in self.request["inputs"].items() if each["shape"]}
-        told = {name: [axis for axis in shape] for name, shape in held.items() if set(shape) <= sizes.keys()}
+        told = {name: list(shape) for name, shape in held.items() if set(shape) <= sizes.keys()}
         rules = dict(found_rules(waiting, told, sizes, run))
         self.request["rules"] |= rules
         self.run = Execution(self.request)
@@ -208,7 +219,9 @@ class Trial:
         with foreign(REAL_S), torch.no_grad():  # its own types
             again = self.run.leaves(self.base, 0)
             own = [leaf for leaf in pytree.tree_leaves(again(*again.tensors)) if isinstance(leaf, torch.Tensor)]
-        self.types = [each.dtype for each in own] + [again.tensors[again.names.index(n)].dtype for n in self.run.changed]
+        self.types = [each.dtype for each in own] + [
+            again.tensors[again.names.index(n)].dtype for n in self.run.changed
+        ]
 
     def _shapes(self) -> list[list[str]]:
         """The shapes of inputs and results, as each follows one size of every axis."""
@@ -220,7 +233,7 @@ class Trial:
                 for axis, (a, b) in enumerate(zip(one, other, strict=True)):
                     if a != b:
                         slope, rest = (b - a) // step, a - (b - a) // step * self.base[name]
-                        text = name if slope == 1 else f"{slope} * {name}"
+                        text = self.dims[name] if slope == 1 else f"{slope} * {self.dims[name]}"
                         texts[index][axis] = text + (f" + {rest}" if rest > 0 else f" - {-rest}" if rest else "")
         return texts
 
@@ -240,8 +253,15 @@ class Trial:
 
     def elements(self, sizes: Sizes) -> int:
         """Elements of inputs and results."""
-        shapes = ([eval(axis, {"__builtins__": {}}, dict(sizes)) for axis in shape] for shape in self.shapes)
-        return sum(torch.Size(shape).numel() for shape in shapes)
+        return sum(torch.Size(shape).numel() for shape in self._shapes_at(sizes))
+
+    def _shapes_at(self, sizes: Sizes) -> list[list[int]]:
+        env = self.named(sizes)
+        return [[parse(axis, tuple(env)).evaluate(env) for axis in shape] for shape in self.shapes]
+
+    def named(self, sizes: Sizes) -> dict[str, int]:
+        """The dims of these sizes."""
+        return {self.dims[name]: size for name, size in sizes.items()}
 
     def passes(self, sizes: Sizes) -> bool:
         """Whether the source computes there what a verdict can hold a kernel to."""
@@ -258,12 +278,13 @@ class Trial:
                     found.append((given, results))
                 torch.manual_seed(3)
                 if not same(found[-1][1], self.run.results(leaves, given)):
-                    raise Failed("it draws random numbers, so that no result of it tells a right kernel from a wrong one")
+                    raise Failed(
+                        "it draws random numbers, so that no result of it tells a right kernel from a wrong one"
+                    )
         except Failed:
             return False
-        shapes = [[eval(axis, {"__builtins__": {}}, dict(sizes)) for axis in shape] for shape in self.shapes]
         self.varies |= any(not same(found[0][1], each) for _, each in found[1:])
-        return [list(t.shape) for t in (*given, *results)] == shapes
+        return [list(t.shape) for t in (*given, *results)] == self._shapes_at(sizes)
 
     def hidden(self) -> list[dict[str, Any]]:
         """Shapes of every kind at which the source computes something."""
@@ -272,14 +293,14 @@ class Trial:
             kept = 0
             for _ in range(TRIES):
                 sizes = {name: rng.choice(pool) for name in self.variable}
-                is_new = all(sizes != each["dims"] for each in found)
+                is_new = all(self.named(sizes) != each["dims"] for each in found)
                 if kept < wanted and is_new and self.elements(sizes) <= MOST_ELEMENTS and self.passes(sizes):
-                    found.append({"source": kind, "dims": sizes})
+                    found.append({"source": kind, "dims": self.named(sizes)})
                     kept += 1
         return found
 
     def smaller(self, most: int) -> dict[str, int]:
-        """Sizes like the problem's own that have so many elements at most; the largest size is halved again and again."""
+        """Sizes like the problem's own that have so many elements at most; the largest is halved again and again."""
         sizes = {name: self.run.problem.sizes[name] for name in self.variable}
         while self.elements(sizes) > most and any(size > 1 for size in sizes.values()):
             largest = max(sizes, key=sizes.__getitem__)
@@ -303,7 +324,7 @@ class Trial:
         strange = {t.dtype for t in leaves.tensors} | {common, *self.types}
         if not strange <= NAMES.keys():
             raise Failed(f"tensors of type {min(map(str, strange - NAMES.keys()))} cannot be imported")
-        taken, listed = {*self.variable, *self.names}, list[dict[str, Any]]()
+        taken, listed = {*self.taken, *self.names}, list[dict[str, Any]]()
         every = zip(leaves.names, leaves.tensors, leaves.origins, leaves.paths, self.shapes, strict=False)
         for name, tensor, origin, path, shape in every:
             kind = _type(tensor.dtype, common)
@@ -353,18 +374,21 @@ def executed(request: Mapping[str, Any], reason: str) -> dict[str, Any]:
         "making": {},
         "faint": [],
         "derived": {},
-        "dims": {name: trial.run.problem.sizes[name] for name in trial.variable},
+        "dims": trial.named({name: trial.run.problem.sizes[name] for name in trial.variable}),
+        "knobs": trial.dims,
         "hidden": hidden,
-        "cpu": fitting[0] if fitting else hidden[-1]["dims"],
+        "cpu": trial.named(fitting[0]) if fitting else hidden[-1]["dims"],
         "quick": [],
-        "small": small,
+        "small": trial.named(small),
         "inputs": tensors,
         "returned": trial.returned,
         "flops": [],
-        "bytes": " + ".join(f"{_size(each)} * {' * '.join(f'({a})' for a in each['shape']) or '1'}" for each in outputs),
+        "bytes": " + ".join(
+            f"{_size(each)} * {' * '.join(f'({a})' for a in each['shape']) or '1'}" for each in outputs
+        ),
         "terms": f"max({', '.join(sorted(axes))})" if len(axes) > 1 else next(iter(axes), "1"),
         "dtype": dtype,
-        "workloads": [each or small for each in workloads] if any(workloads) else [],
+        "workloads": [trial.named(each or small) for each in workloads] if any(workloads) else [],
         "bound": "measured",
         "notes": [f"the source is executed as it is, as {reason}", *trial.notes, *trial.run.problem.notes],
         "differences": [],
@@ -373,8 +397,6 @@ def executed(request: Mapping[str, Any], reason: str) -> dict[str, Any]:
 
 
 def _size(tensor: Mapping[str, Any]) -> str:
-    from operators.dtypes import DTYPES
-
     return str(DTYPES[tensor["dtype"]].size) if tensor["dtype"] in DTYPES else f"sizeof_{tensor['dtype']}"
 
 
@@ -388,7 +410,10 @@ def answer(run: Execution, head: Mapping[str, Any], tensors: Mapping[str, torch.
             leaves = run.leaves(head["dims"], int(head["seed"]))
             if not tensors:
                 return packed({}, {str(number): each for number, each in enumerate(leaves.tensors)})
-            given = [t.to(o.dtype) if o.dtype == torch.bool else t for t, o in zip(tensors.values(), leaves.tensors, strict=True)]
+            given = [
+                t.to(o.dtype) if o.dtype == torch.bool else t
+                for t, o in zip(tensors.values(), leaves.tensors, strict=True)
+            ]
             return packed({}, {str(number): each for number, each in enumerate(run.results(leaves, given))})
     except Failed as error:
         return packed({"failed": str(error)}, {})

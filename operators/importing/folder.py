@@ -62,7 +62,7 @@ def inputs(rng, device, {arguments}):
 """
 MAKING = "inputs.json"
 SOURCE = "source.json"
-EXECUTED = '''"""{name}: what its source computes in fp64, in a process of its own. `evo import` wrote it; {note} tells from what."""
+EXECUTED = '''"""{name}: what its source computes in fp64. `evo import` wrote it; {note} tells from what."""
 
 from pathlib import Path
 
@@ -163,18 +163,22 @@ def _executed(source: ForeignSource, found: Mapping[str, Any], folder: Path, nam
     inputs = [each for each in found["inputs"] if each["role"] == "in"]
     outputs = [each["name"] for each in found["inputs"] if each["role"] == "out"]
     names, dims = [each["name"] for each in inputs], list(found["dims"])
+    sizes = "{" + ", ".join(f'"{knob}": {dim}' for knob, dim in found["knobs"].items()) + "}"
     told = {**found["source"], "files": dict(source.files), "inputs": names, "outputs": outputs}
     _put(folder / SOURCE, json.dumps(told, indent=1) + "\n")
     arguments, drawn = [*names, *dims], [each["name"] for each in inputs if "distribution" not in each]
     text = EXECUTED.format(
-        name=name, note=NOTE, file=SOURCE, arguments=", ".join(arguments), values=_table(names), dims=_table(dims)
+        name=name, note=NOTE, file=SOURCE, arguments=", ".join(arguments), values=_table(names), dims=sizes
     )
     if drawn:
-        text += EXECUTED_INPUTS.format(arguments="".join(f", {dim}" for dim in dims), names=drawn, dims=_table(dims))
+        text += EXECUTED_INPUTS.format(
+            arguments="".join(f", {dim}" for dim in dims), names=json.dumps(drawn), dims=sizes
+        )
     _put(folder / "reference.py", text)
     for target, file in FIRST:
         _put(folder / file, _left(found, name, target))
-    return [f"{file}: {name}() is left to write, as {ORIGIN}/ says it" for _, file in FIRST]
+    files = " and of ".join(file for _, file in FIRST)
+    return [f"{name}() of {files} is left to write: {ORIGIN}/ holds the source that says what it computes"]
 
 
 def _left(found: Mapping[str, Any], name: str, target: str) -> str:
@@ -245,8 +249,8 @@ def _way(found: Mapping[str, Any]) -> str:
     """The way from the source to right answers."""
     if not found["graph"]:
         return (
-            f"- the source lies in {ORIGIN}/, to be read, and in {SOURCE}, from where a process without network or other "
-            f"files computes it for verdicts\n- it was executed at {len(found['hidden'])} shapes"
+            f"- the source lies in {ORIGIN}/, to be read, and in {SOURCE}: a process without network or other files "
+            f"executes it for verdicts\n- it was executed at {len(found['hidden'])} shapes"
         )
     return (
         f"- the source lies in {ORIGIN}/, to be read; nothing runs it: graph.json is the computation\n"

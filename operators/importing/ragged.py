@@ -6,9 +6,7 @@ Of the others the source itself is asked: it fails beyond the last place, and no
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 import torch
 
@@ -19,7 +17,6 @@ Rule = tuple[str, list[str]]
 largest length."""
 Results = Callable[[Mapping[str, torch.Tensor]], Sequence[torch.Tensor]]
 """Executes the source with these inputs in the places of its own, and raises Failed where it fails."""
-OFFSETS = re.compile(r"(?i)indptr|offsets?$|cu_?seq_?len")
 
 
 def drawn_integers(
@@ -45,7 +42,9 @@ def drawn_integers(
         elif kind == "places":
             count = torch.Size(shape[-1:]).numel()
             rows = torch.Size(shape[:-1]).numel()
-            each = [torch.randperm(size)[:count] if count <= size else torch.randint(0, size, (count,)) for _ in range(rows)]
+            each = [
+                torch.randperm(size)[:count] if count <= size else torch.randint(0, size, (count,)) for _ in range(rows)
+            ]
             made[name] = torch.stack(each).reshape(shape) if each else torch.zeros(shape, dtype=torch.int64)
     return made
 
@@ -58,7 +57,9 @@ def _parts(total: int, rows: int) -> torch.Tensor:
     """Return so many lengths, some of which may be 0, that come to a total."""
     if rows < 1:
         return torch.zeros(max(rows, 0), dtype=torch.int64)
-    cuts = torch.cat((torch.tensor([0]), torch.randint(0, max(total, 0) + 1, (rows - 1,)).sort().values, torch.tensor([total])))
+    cuts = torch.cat(
+        (torch.tensor([0]), torch.randint(0, max(total, 0) + 1, (rows - 1,)).sort().values, torch.tensor([total]))
+    )
     return cuts.diff()
 
 
@@ -72,7 +73,7 @@ def found_rules(
 
     `waiting`: the inputs; `axes`: those of every tensor of the definition by name.
     """
-    ends = {}
+    ends = dict[int, list[str]]()
     for shape in axes.values():
         for first in range(len(shape)):
             for last in range(first + 1, min(len(shape), first + 2) + 1):
