@@ -9,6 +9,7 @@ import json
 import random
 import socket
 import sys
+import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,6 +41,8 @@ MOST_WORKLOAD = 400_000_000
 """The same of a workload: they go to the source's process and back."""
 MOST_CPU = 4_000_000
 """The same of the workload set `cpu`."""
+HIDDEN_S = 100
+"""Seconds in which hidden shapes are tried."""
 STEPS = (1, 2, 4, 8)
 """Changes of a size that tell which axes follow it."""
 
@@ -128,9 +131,10 @@ class Trial:
         self.base = self._first()
         if request["kind"] == "axes":
             self._ranges()
-        for name, entry in request.get("inputs", {}).items():
-            if entry["shape"] is None and entry["value"] is not None:
-                self.notes.append(f"`{name}` is {entry['value']:.9g} in all calls")
+            scalars = {name: each["value"] for name, each in request["inputs"].items() if each["shape"] is None}
+            self.notes += [
+                f"`{name}` is {value:.9g} in all calls" for name, value in scalars.items() if value is not None
+            ]
         self.infinite: set[int] = set()
         """Results that may be infinite, by their numbers."""
         self.varies = False
@@ -288,13 +292,20 @@ class Trial:
 
     def hidden(self) -> list[dict[str, Any]]:
         """Shapes of every kind at which the source computes something."""
-        rng, found = random.Random(0), list[dict[str, Any]]()
+        rng, found, begin = random.Random(0), list[dict[str, Any]](), time.process_time()
         for kind, (wanted, pool) in KINDS.items() if self.variable else [("its sizes", (1, (1,)))]:
             kept = 0
             for _ in range(TRIES):
                 sizes = {name: rng.choice(pool) for name in self.variable}
                 is_new = all(self.named(sizes) != each["dims"] for each in found)
-                if kept < wanted and is_new and self.elements(sizes) <= MOST_ELEMENTS and self.passes(sizes):
+                in_time = time.process_time() - begin < HIDDEN_S
+                if (
+                    in_time
+                    and kept < wanted
+                    and is_new
+                    and self.elements(sizes) <= MOST_ELEMENTS
+                    and self.passes(sizes)
+                ):
                     found.append({"source": kind, "dims": self.named(sizes)})
                     kept += 1
         return found
