@@ -21,7 +21,7 @@ from fitness.sandbox.foreign import MEMORY_BYTES, furnished
 from fitness.sandbox.processes import ended, kill_group, start_child
 from operators.errors import OperatorError
 from operators.files import read_text
-from operators.importing.exchange import packed, unpacked
+from operators.importing.executing import packed, unpacked
 
 ANSWER_S = 120.0
 """Seconds of wall time that an answer may take, the start of the process included."""
@@ -57,7 +57,7 @@ def _end(channel: socket.socket, child: Any, folder: Any) -> None:
     folder.cleanup()
 
 
-class Source:
+class ConfinedSource:
     """The source that a file `source.json` holds. Any thread may ask it; one is answered at a time."""
 
     def __init__(self, path: Path) -> None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import socket
 import sys
@@ -23,11 +24,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from operators.dtypes import DTYPES
 from operators.expression import parse
-from operators.importing.draws import Draws, observed
-from operators.importing.exchange import packed, unpacked
+from operators.importing.arguments import DTYPES as TYPES
+from operators.importing.draws import Draws, found_rules, observed, same
 from operators.importing.foreign import Failed, foreign
 from operators.importing.problems import KINDS, problem_of
-from operators.importing.ragged import found_rules, same
 from operators.importing.substitutes import prepare_torch
 from operators.importing.tracing import NAMES, REAL_S, Leaves, free_name, structure
 
@@ -76,7 +76,7 @@ def in_one_type(dtype: torch.dtype) -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-class Execution:
+class RunningSource:
     """A problem executed with real tensors, at sizes under our control."""
 
     def __init__(self, request: Mapping[str, Any], changed: Sequence[str] = ()) -> None:
@@ -92,7 +92,7 @@ class Execution:
         return Leaves(*self.problem.made(lambda name: every[name]))
 
     def returned(self, leaves: Leaves, tensors: Sequence[torch.Tensor]) -> tuple[Any, list[torch.Tensor]]:
-        """What the source returns in fp64, or in the type of these tensors, and the tensors as it leaves them."""
+        """The source's return value in fp64, or in the type of these tensors, and the tensors as it leaves them."""
         given = [tensor.detach().clone() for tensor in tensors]
         floating = [each.dtype for each in given if each.is_floating_point()]
         with in_one_type(floating[0] if floating else torch.float64):
@@ -114,15 +114,15 @@ def doubled(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 # --- description ------------------------------------------------------------------------------------------------------
 
 
-class Trial:
-    """What executions at several sizes tell of a problem. It raises Failed where that is no task."""
+class SourceTrial:
+    """A description from executions at several sizes. It raises Failed for what is no task."""
 
     def __init__(self, request: Mapping[str, Any]) -> None:
         self.request = dict(request)
         self.notes: list[str] = []
         if request["kind"] == "axes":
             self.request["rules"] = self._offsets()
-        self.run = Execution(self.request)
+        self.run = RunningSource(self.request)
         problem = self.run.problem
         self.variable = [name for name in problem.sizes if name not in problem.inner]
         self.taken: set[str] = set()
@@ -189,7 +189,7 @@ class Trial:
         told = {name: list(shape) for name, shape in held.items() if set(shape) <= sizes.keys()}
         rules = dict(found_rules(waiting, told, sizes, run))
         self.request["rules"] |= rules
-        self.run = Execution(self.request)
+        self.run = RunningSource(self.request)
         for name in waiting:
             kind, axes = rules.get(name, ("", []))
             told_as = {"places": f"places below {' * '.join(axes)}", "lengths": f"lengths from 1 to {' * '.join(axes)}"}
@@ -367,7 +367,7 @@ def _type(dtype: torch.dtype, common: torch.dtype) -> str:
 
 def executed(request: Mapping[str, Any], reason: str) -> dict[str, Any]:
     """The description of a problem that no graph says, for `reason`. Raises Failed."""
-    trial = Trial(request)
+    trial = SourceTrial(request)
     hidden = trial.hidden()
     if not hidden:
         raise Failed(f"{reason}; and no size was found at which its source computes numbers")
@@ -413,8 +413,41 @@ def _size(tensor: Mapping[str, Any]) -> str:
 
 # --- answers ----------------------------------------------------------------------------------------------------------
 
+_TYPE_NAMES = {dtype: name for name, dtype in TYPES.items()}
+_BYTES_OF_HEAD = 4
 
-def answer(run: Execution, head: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> bytes:
+
+def packed(head: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> bytes:
+    """Return a message of a table and of tensors by name."""
+    told = [[name, _TYPE_NAMES[each.dtype], list(each.shape)] for name, each in tensors.items()]
+    text = json.dumps({"head": dict(head), "tensors": told}).encode()
+    raw = (
+        each.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() for each in tensors.values()
+    )
+    return b"".join((len(text).to_bytes(_BYTES_OF_HEAD, "little"), text, *raw))
+
+
+def unpacked(message: bytes) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """Return what `packed` was given. It raises ValueError, KeyError or TypeError for another message."""
+    begin = _BYTES_OF_HEAD + int.from_bytes(message[:_BYTES_OF_HEAD], "little")
+    told = json.loads(message[_BYTES_OF_HEAD:begin])
+    tensors = {}
+    for name, type_name, shape in told["tensors"]:
+        dtype = TYPES[type_name]
+        size = math.prod(shape) * dtype.itemsize
+        if size < 0 or begin + size > len(message):
+            raise ValueError(f"a message without all of `{name}`")
+        raw = (
+            torch.frombuffer(bytearray(message[begin : begin + size]), dtype=dtype)
+            if size
+            else torch.empty(0, dtype=dtype)
+        )
+        tensors[str(name)] = raw.reshape(shape)
+        begin += size
+    return dict(told["head"]), tensors
+
+
+def answer(run: RunningSource, head: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> bytes:
     """The answer to one question: results for these tensors, or tensors that the source or its definition makes."""
     try:
         with foreign(int(head["seconds"])):
@@ -437,7 +470,7 @@ def main() -> None:
     torch.set_num_threads(1)
     told = json.loads(Path("request.json").read_text(encoding="utf-8"))
     prepare_torch()
-    run = Execution(told["request"], told["changed"])
+    run = RunningSource(told["request"], told["changed"])
     with socket.socket(fileno=int(sys.argv[1])) as channel, channel.makefile("rwb") as stream:
         while length := stream.read(4):
             head, tensors = unpacked(stream.read(int.from_bytes(length, "little")))

@@ -66,9 +66,9 @@ EXECUTED = '''"""{name}: what its source computes in fp64. `evo import` wrote it
 
 from pathlib import Path
 
-from fitness.oracle.source import Source, of_rows
+from fitness.oracle.source import ConfinedSource, of_rows
 
-SOURCE = Source(Path(__file__).with_name("{file}"))
+SOURCE = ConfinedSource(Path(__file__).with_name("{file}"))
 
 
 def reference({arguments}):

@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from operators.importing.arguments import DTYPES, argument, drawn, members
-from operators.importing.ragged import drawn_integers
+from operators.importing.draws import drawn_integers
 from operators.importing.symbols import real, whole
 
 SHAPED = {"rand", "randn", "empty", "ones", "zeros", "arange", "linspace", "eye", "randperm"}

@@ -16,10 +16,9 @@ from fitness.oracle.source import of_rows
 from operators.catalog import functions, load
 from operators.definition.spec import Operator
 from operators.errors import OperatorError, UserError
-from operators.importing.exchange import packed, unpacked
-from operators.importing.executing import Execution, in_one_type
+from operators.importing.draws import drawn_integers, found_rules
+from operators.importing.executing import RunningSource, in_one_type, packed, unpacked
 from operators.importing.foreign import Failed
-from operators.importing.ragged import drawn_integers, found_rules
 from operators.importing.readers import read
 from tests.importing.test_users import verdict
 
@@ -173,7 +172,7 @@ def test_offsets_end_at_their_sizes_and_rows_are_no_shorter_in_the_longer() -> N
         torch.manual_seed(seed)
         made = drawn_integers(rules, {"keys": [6], "queries": [6], "at": [2, 5]}, {"kv": 40, "q": 9, "n": 2, "m": 3})
         keys, queries, places = made["keys"], made["queries"], made["at"]
-        assert (keys[0], keys[-1], queries[0], queries[-1]) == (0, 40, 0, 9)
+        assert [int(each[at]) for each in (keys, queries) for at in (0, -1)] == [0, 40, 0, 9]
         assert bool((keys.diff() >= queries.diff()).all()) and bool((queries.diff() >= 0).all())
         assert all(len(row.unique()) == 5 and int(row.max()) < 6 for row in places)
 
@@ -220,7 +219,7 @@ def test_an_axis_of_offsets_follows_from_the_rows(tmp_path: Path, monkeypatch: p
     assert request["derived"] == {"length": "batch + 1"} and request["offsets"] == {"indptr": "used"}
     monkeypatch.chdir(tmp_path)
     Path("problem.py").write_text(SOURCE, encoding="utf-8")
-    leaves = Execution({**request, "rules": {"indptr": ("offsets", ["used"])}}).leaves(
+    leaves = RunningSource({**request, "rules": {"indptr": ("offsets", ["used"])}}).leaves(
         {"batch": 3, "T": 2, "used": 9}, 0
     )
     made = dict(zip(leaves.names, leaves.tensors, strict=True))
