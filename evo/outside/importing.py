@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
-import sysconfig
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import operators
-from fitness.sandbox.processes import GIB, run_confined
+from fitness.sandbox.foreign import MEMORY_BYTES, furnished
+from fitness.sandbox.processes import run_confined
 from operators.definition.spec import IDENTIFIER
 from operators.errors import OperatorError, UserError, quote
 from operators.expression import ExpressionError
 from operators.files import read_text
 from operators.importing.readers import ForeignSource, read
 
-LOOK_S = 600.0
+LOOK_S = 900.0
 """Seconds of wall time that a look at a problem may take."""
-MEMORY_BYTES = 12 * GIB
 RESULT_BYTES = 16 << 20
 
 
@@ -100,22 +97,14 @@ def operator_of(named: str, place: Path = Path()) -> str:
 def look(problem: ForeignSource) -> Mapping[str, Any]:
     """The description of a problem, by a process of its own without network or files. Raises UserError."""
     with tempfile.TemporaryDirectory(prefix="evo-import-") as place:
-        for file, text in problem.files.items():
-            Path(place, file).parent.mkdir(parents=True, exist_ok=True)
-            Path(place, file).write_text(text, encoding="utf-8")
-        Path(place, "request.json").write_text(json.dumps(problem.request), encoding="utf-8")
-        command = [sys.executable, "-m", "operators.importing.looking"]
-        ours = Path(operators.__file__).resolve().parent
         try:
-            Path(place, "operators").symlink_to(ours)  # what else lies beside the package is out of reach
+            environment, readable = furnished(place, {**problem.files, "request.json": json.dumps(problem.request)})
         except FileExistsError:
             raise UserError(f"{problem.origin}: its package `operators` has the name of one of ours") from None
-        libraries = _library_folders(ours)
-        environment = {"PYTHONPATH": os.pathsep.join([place, *libraries]), "HOME": place}
-        environment |= {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", "TORCHDYNAMO_DISABLE": "1"}
+        command = [sys.executable, "-m", "operators.importing.looking"]
         outcome = run_confined(
             command, cwd=place, timeout_s=LOOK_S, memory_bytes=MEMORY_BYTES, file_bytes=RESULT_BYTES,
-            readable=[*_readable(str(ours)), *libraries], alone=True, environment=environment,
+            readable=readable, alone=True, environment=environment,
         )  # fmt: skip
         try:
             found = json.loads(read_text(Path(place, "result.json"), RESULT_BYTES))
@@ -130,17 +119,3 @@ def look(problem: ForeignSource) -> Mapping[str, Any]:
     if "failed" in found:
         raise UserError(f"{where}: {' '.join(str(found['failed']).split())[:400]}")
     return found
-
-
-def _library_folders(ours: Path) -> list[str]:
-    """Folders of packages that PYTHONPATH names, but for the one that our own packages stand in."""
-    named = [Path(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    return [str(path) for path in named if path.is_dir() and path.resolve() != ours.parent]
-
-
-def _readable(ours: str) -> list[str]:
-    """Python, its libraries, and what they ask the system for."""
-    paths = {sys.prefix, sys.base_prefix, str(Path(sys.executable).resolve().parent), sysconfig.get_path("purelib")}
-    paths |= {sysconfig.get_path("stdlib"), ours, "/usr/lib", "/lib", "/lib64", "/etc/ld.so.cache"}
-    paths |= {"/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/sys/devices/system/cpu", os.devnull, "/dev/urandom"}
-    return sorted(path for path in paths if Path(path).exists())

@@ -71,21 +71,31 @@ def start_child(
     memory_bytes: int = 0,
     file_bytes: int = 0,
     alone: bool = False,
+    readable: Sequence[str] | None = None,
+    place: str = "",
 ) -> subprocess.Popen[bytes]:
     """Start a jailed process that talks over one socket alone; `kill_group` ends it.
 
-    `command` names the descriptor of `theirs`, which is closed on our side. `environment` is all that it gets. For
-    `alone` see `native.jailed`.
+    `command` names the descriptor of `theirs`, which is closed on our side. `environment` is all that it gets. With
+    `readable` it reaches these paths and the folder `place`, where it starts. For `alone` see `native.jailed`.
     """
     with theirs:
         return subprocess.Popen(
-            jailed([*command], cpu_s=cpu_s, memory_bytes=memory_bytes, file_bytes=file_bytes, alone=alone),
+            jailed(
+                [*command],
+                cpu_s=cpu_s,
+                memory_bytes=memory_bytes,
+                file_bytes=file_bytes,
+                alone=alone,
+                readable=readable,
+                writable=(place,) if place else (),
+            ),
             pass_fds=(theirs.fileno(),),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=stderr,
             env=environment,
-            cwd="/",
+            cwd=place or "/",
         )
 
 

@@ -16,7 +16,7 @@ from operators.files import read_text
 from operators.identity import digest
 from operators.importing.graphs.graph import Graph, check_name, checked, write_graph
 from operators.importing.graphs.inputs import making_of
-from operators.importing.graphs.kernels import generate
+from operators.importing.graphs.kernels import CPP_TYPES, generate
 from operators.importing.readers import ForeignSource
 
 NOTE = "IMPORTED.md"
@@ -25,6 +25,8 @@ CALL = "call.json"
 MOST_COST = 440
 """Characters of the formulas of operations and of terms."""
 CUDA = ("fp32", "bf16", "fp16")
+FIRST = (("cpu", "naive.cpp"), ("cuda", "naive.cu"))
+"""The first kernels, by target."""
 REFERENCE = '''"""{name}: what graph.json says, evaluated in fp64. `evo import` wrote it; {note} tells from what."""
 
 from pathlib import Path
@@ -59,6 +61,37 @@ def inputs(rng, device, {arguments}):
     }}
 """
 MAKING = "inputs.json"
+SOURCE = "source.json"
+EXECUTED = '''"""{name}: what its source computes in fp64. `evo import` wrote it; {note} tells from what."""
+
+from pathlib import Path
+
+from fitness.oracle.source import ConfinedSource, of_rows
+
+SOURCE = ConfinedSource(Path(__file__).with_name("{file}"))
+
+
+def reference({arguments}):
+    return SOURCE.results({values}, {dims})
+
+
+def magnitude(outputs):
+    return of_rows(outputs)
+'''
+EXECUTED_INPUTS = """
+
+def inputs(rng, device{arguments}):
+    return SOURCE.made({names}, {dims}, rng, device)
+"""
+LEFT = """/*! evo
+[[launch]]
+kernel = "{name}"
+{grid}args = {args}
+*/
+extern "C" {kind} {name}({parameters}) {{
+    // {name} is left to write: {origin}/ holds the source that says what it computes.
+}}
+"""
 
 
 @dataclass
@@ -78,7 +111,7 @@ class _Reference:
 
 def write(source: ForeignSource, found: Mapping[str, Any], folder: Path, name: str) -> list[str]:
     """Write the operator, and return the lines of its note. Raises UserError where the folder is there already."""
-    graph = checked(found["graph"], str(source.origin))
+    graph = checked(found["graph"], str(source.origin)) if found["graph"] else None
     if found["making"]:
         making_of(found["making"], str(source.origin))
     for each in (*found["dims"], *found["derived"], *(size for sizes in _sizes(found) for size in sizes)):
@@ -89,21 +122,11 @@ def write(source: ForeignSource, found: Mapping[str, Any], folder: Path, name: s
         raise UserError(f"{folder} is there already; name another folder with --out") from None
     except OSError as error:
         raise UserError(f"{folder}: cannot be made: {error.strerror}") from None
-    write_graph(graph, folder / "graph.json")
-    if found["making"]:
-        _put(folder / MAKING, json.dumps(found["making"], indent=1) + "\n")
     dims = dict(found["dims"]) or {"whole": 1}
-    _put(folder / "reference.py", _reference(found, graph, name))
-    missing, terms = [], found["terms"]
-    for target, file in (("cpu", "naive.cpp"), ("cuda", "naive.cu")):
-        try:
-            made = generate(graph, target)
-        except (OperatorError, NotImplementedError, ValueError, KeyError, TypeError) as error:
-            missing.append(f"{file}: it is left to write: {' '.join(str(error).split())[:200]}")
-            continue
-        _put(folder / file, made.source)
-        missing += [f"{file}: {line}" for line in made.missing]
-        terms = made.terms if len(made.terms) <= MOST_COST else terms
+    if graph:
+        missing, terms = _computed(graph, found, folder, name)
+    else:
+        missing, terms = _executed(source, found, folder, name), found["terms"]
     _put(folder / "operator.toml", "\n".join(_toml(source, {**found, "terms": terms}, name, dims)) + "\n")
     (folder / ORIGIN).mkdir()
     for file, text in source.files.items():
@@ -113,6 +136,65 @@ def write(source: ForeignSource, found: Mapping[str, Any], folder: Path, name: s
     lines = [*source.notes, *found["notes"], *missing]
     _put(folder / NOTE, _note(source, name, lines, found))
     return lines
+
+
+def _computed(graph: Graph, found: Mapping[str, Any], folder: Path, name: str) -> tuple[list[str], str]:
+    """Write the graph, what evaluates it, and its first kernels; return what is left to write, and the terms of its
+    longest sum."""
+    write_graph(graph, folder / "graph.json")
+    if found["making"]:
+        _put(folder / MAKING, json.dumps(found["making"], indent=1) + "\n")
+    _put(folder / "reference.py", _reference(found, graph, name))
+    missing, terms = list[str](), found["terms"]
+    for target, file in FIRST:
+        try:
+            made = generate(graph, target)
+        except (OperatorError, NotImplementedError, ValueError, KeyError, TypeError) as error:
+            missing.append(f"{file}: it is left to write: {' '.join(str(error).split())[:200]}")
+            continue
+        _put(folder / file, made.source)
+        missing += [f"{file}: {line}" for line in made.missing]
+        terms = made.terms if len(made.terms) <= MOST_COST else terms
+    return missing, terms
+
+
+def _executed(source: ForeignSource, found: Mapping[str, Any], folder: Path, name: str) -> list[str]:
+    """Write a source that no graph says, what asks it, and kernels without a body; return what is left to write."""
+    inputs = [each for each in found["inputs"] if each["role"] == "in"]
+    outputs = [each["name"] for each in found["inputs"] if each["role"] == "out"]
+    names, dims = [each["name"] for each in inputs], list(found["dims"])
+    sizes = "{" + ", ".join(f'"{knob}": {dim}' for knob, dim in found["knobs"].items()) + "}"
+    told = {**found["source"], "files": dict(source.files), "inputs": names, "outputs": outputs}
+    _put(folder / SOURCE, json.dumps(told, indent=1) + "\n")
+    arguments, drawn = [*names, *dims], [each["name"] for each in inputs if "distribution" not in each]
+    text = EXECUTED.format(
+        name=name, note=NOTE, file=SOURCE, arguments=", ".join(arguments), values=_table(names), dims=sizes
+    )
+    if drawn:
+        text += EXECUTED_INPUTS.format(
+            arguments="".join(f", {dim}" for dim in dims), names=json.dumps(drawn), dims=sizes
+        )
+    _put(folder / "reference.py", text)
+    for target, file in FIRST:
+        _put(folder / file, _left(found, name, target))
+    files = " and of ".join(file for _, file in FIRST)
+    return [f"{name}() of {files} is left to write: {ORIGIN}/ holds the source that says what it computes"]
+
+
+def _left(found: Mapping[str, Any], name: str, target: str) -> str:
+    """A kernel without a body."""
+    tensors, dims = found["inputs"], list(found["dims"])
+    parameters = [
+        f"{'const ' if each['role'] == 'in' else ''}{CPP_TYPES[each['dtype']]}* {each['name']}" for each in tensors
+    ]
+    return LEFT.format(
+        name=name,
+        grid='grid = ["1"]\nblock = ["256"]\n' if target == "cuda" else "",
+        kind="__global__ void" if target == "cuda" else "void",
+        args=json.dumps([*(each["name"] for each in tensors), *dims]),
+        parameters=", ".join([*parameters, *(f"int {dim}" for dim in dims)]),
+        origin=ORIGIN,
+    )
 
 
 def _call(source: ForeignSource, found: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,8 +241,20 @@ def _note(source: ForeignSource, name: str, lines: list[str], found: Mapping[str
     return (
         f"# {name}\n\nImported from a problem in the format of {source.format}.\n\n"
         f"- origin: {source.origin.name}\n- licence: {source.licence}\n- digest: {digest(*source.files.values())}\n"
+        f"{_way(found)}\n\n## Assumed\n\n{listed}\n"
+    )
+
+
+def _way(found: Mapping[str, Any]) -> str:
+    """The way from the source to right answers."""
+    if not found["graph"]:
+        return (
+            f"- the source lies in {ORIGIN}/, to be read, and in {SOURCE}: a process without network or other files "
+            f"executes it for verdicts\n- it was executed at {len(found['hidden'])} shapes"
+        )
+    return (
         f"- the source lies in {ORIGIN}/, to be read; nothing runs it: graph.json is the computation\n"
-        f"- source and graph agreed at {len(found['hidden'])} shapes\n\n## Assumed\n\n{listed}\n"
+        f"- source and graph agreed at {len(found['hidden'])} shapes"
     )
 
 
@@ -180,7 +274,8 @@ def _toml(source: ForeignSource, found: Mapping[str, Any], name: str, dims: Mapp
     def table(entries: Mapping[str, Any]) -> str:
         return "{ " + ", ".join(f"{key} = {text(value)}" for key, value in entries.items()) + " }"
 
-    ops = list(dict.fromkeys(node["op"].split(".")[1] for node in found["graph"]["nodes"]))
+    nodes = found["graph"]["nodes"] if found["graph"] else ()
+    ops = list(dict.fromkeys(node["op"].split(".")[1] for node in nodes)) or ["its source"]
     yield f"name = {text(name)}"
     yield 'family = "imported"'
     yield f"formula = {text(f'{source.format} {source.origin.stem}: ' + ', '.join(ops)[:300])}"

@@ -28,22 +28,25 @@ from operators.dtypes import DTYPES
 from operators.errors import OperatorError
 from operators.expression import MAX_CHARACTERS
 from operators.importing.draws import near_zero, observed, shrunk, varied
+from operators.importing.executing import executed
 from operators.importing.foreign import Failed, Unrolled, foreign
 from operators.importing.graphs.faint import Level, leaning, levels
 from operators.importing.graphs.graph import RECURRENCES, Graph, checked, evaluate
 from operators.importing.graphs.inputs import Making, made_inputs, making_of
 from operators.importing.makers import made_by_source
-from operators.importing.problems import Problem, problem_of
+from operators.importing.problems import KINDS, Problem, problem_of
 from operators.importing.randomness import RANDOM, Drawing, RandomNumbers
 from operators.importing.running import running
 from operators.importing.substitutes import prepare_torch
 from operators.importing.symbols import at
-from operators.importing.tracing import REAL_S, Leaves, Recorded, Symbolic, attempts
+from operators.importing.tracing import REAL_S, Leaves, Recorded, Symbolic, Untraced, attempts
 
 LARGE = 2.0**45
 """Factor by which inputs of a verdict are larger than those of the source at most."""
 LOOK_S = 500
 """Seconds that a whole look may compute."""
+EXECUTE_S = 240
+"""Seconds that the trials of a source that is executed as it is may compute."""
 MOST_ELEMENTS = 3_000_000
 """Elements of all values of a computation that is tried for real."""
 MOST_HEAVY = 400e6
@@ -74,15 +77,6 @@ SHORT = (torch.float16, torch.bfloat16)
 FLOATING = ("T", "ACC", "fp16", "bf16", "fp32", "fp64")
 WIDEST = 1e4
 """Largest median of S, as a multiple of the largest result, for which analysed errors tell right from wrong."""
-KINDS: Mapping[str, tuple[int, tuple[int, ...]]] = {
-    "one element": (1, (1,)),
-    "small": (2, (1, 2, 3, 4, 5)),
-    "odd": (3, (3, 7, 17, 33, 65)),
-    "even, no multiple of 8": (2, (2, 6, 10, 34, 100)),
-    "divisible by 8": (2, (8, 24, 40, 72)),
-    "divisible by 32": (6, (32, 64, 96, 160, 32)),
-}
-"""Kinds of hidden shapes: how many are wanted, and sizes that make them."""
 
 
 # --- real sizes -------------------------------------------------------------------------------------------------------
@@ -536,8 +530,10 @@ def _at(dims: Mapping[str, int]) -> str:
 def look(problem: Problem) -> dict[str, Any]:
     """The description of a problem. Raises Failed."""
     try:
-        return described(problem, attempts(problem))
-    except Unrolled as error:
+        return described(problem, traced(problem))
+    except Untraced as error:
+        if not isinstance(error.__cause__, Unrolled):
+            raise
         reason = error
     for rows in sorted(problem.rows):
         try:
@@ -547,7 +543,15 @@ def look(problem: Problem) -> dict[str, Any]:
     if not problem.chosen:
         raise reason
     problem = problem.smallest()
-    return described(problem, attempts(problem))
+    return described(problem, traced(problem))
+
+
+def traced(problem: Problem) -> Symbolic:
+    """The problem as it was recorded. Raises Untraced."""
+    try:
+        return attempts(problem)
+    except Failed as error:
+        raise Untraced(str(error)) from error
 
 
 def described(problem: Problem, symbolic: Symbolic) -> dict[str, Any]:
@@ -555,7 +559,7 @@ def described(problem: Problem, symbolic: Symbolic) -> dict[str, Any]:
     try:
         made = Recorded(symbolic, problem)
     except ValueError as error:
-        raise Failed(str(error)) from None
+        raise Untraced(str(error)) from None
     if problem.is_pure and made.numbers:
         raise Failed("it draws random numbers, so that no call of it tells whether a kernel in its place is right")
     graph = checked(made.graph)
@@ -717,6 +721,8 @@ def tried(request: Mapping[str, Any]) -> dict[str, Any]:
     try:
         with foreign(LOOK_S):
             return look(problem_of(request))
+    except Untraced as error:
+        return {"failed": str(error), "untraced": True}
     except Failed as error:
         return {"failed": str(error)}
 
@@ -740,6 +746,24 @@ def defined(request: Mapping[str, Any]) -> dict[str, Any]:
     return again
 
 
+def looked_at(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The description of a problem: by its graph, or, where none says what it computes, by its executions."""
+    if request.get("offsets"):
+        reason = f"the rows of its loop lie between offsets ({', '.join(request['offsets'])})"
+    else:
+        found = (defined if request["kind"] == "axes" else tried)(request)
+        if re.search(r"out of (bounds|range)", found.get("failed", "")):
+            found = tried({**request, "tied": True})
+        if "untraced" not in found:
+            return found
+        reason = found["failed"]
+    try:
+        with foreign(EXECUTE_S):
+            return executed(request, reason)
+    except Failed as error:
+        return {"failed": str(error) if request.get("offsets") else reason}
+
+
 def main() -> None:
     """Read the request in this folder, and write the result there."""
     warnings.simplefilter("ignore")
@@ -747,10 +771,7 @@ def main() -> None:
     torch.set_num_threads(1)
     request = json.loads(Path("request.json").read_text(encoding="utf-8"))
     prepare_torch()
-    found = (defined if request["kind"] == "axes" else tried)(request)
-    if re.search(r"out of (bounds|range)", found.get("failed", "")):
-        found = tried({**request, "tied": True})
-    Path("result.json").write_text(json.dumps(found), encoding="utf-8")
+    Path("result.json").write_text(json.dumps(looked_at(request)), encoding="utf-8")
 
 
 if __name__ == "__main__":

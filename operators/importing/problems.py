@@ -17,9 +17,11 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
+import torch
 from torch import nn
 
 from operators.importing.arguments import DTYPES, argument, drawn, members
+from operators.importing.draws import drawn_integers
 from operators.importing.symbols import real, whole
 
 SHAPED = {"rand", "randn", "empty", "ones", "zeros", "arange", "linspace", "eye", "randperm"}
@@ -30,6 +32,15 @@ LEAST_ATTRIBUTE = 8
 """A smaller integer that no input's shape comes from is an attribute, such as a stride, and stays as it is."""
 LEAST_STATED = 16
 """A smaller number of a definition's source may be the size of an axis by chance."""
+KINDS: Mapping[str, tuple[int, tuple[int, ...]]] = {
+    "one element": (1, (1,)),
+    "small": (2, (1, 2, 3, 4, 5)),
+    "odd": (3, (3, 7, 17, 33, 65)),
+    "even, no multiple of 8": (2, (2, 6, 10, 34, 100)),
+    "divisible by 8": (2, (8, 24, 40, 72)),
+    "divisible by 32": (6, (32, 64, 96, 160, 32)),
+}
+"""Kinds of hidden shapes: how many are wanted, and sizes that make them."""
 KNOB = "_size_of_a_problem"
 WHOLE = "_whole_number_of_a_problem"
 REAL = "_real_number_of_a_problem"
@@ -150,10 +161,13 @@ def _axes(request: Mapping[str, Any]) -> Problem:
         if request.get("custom"):
             given = {**env, **{n: i["value"] for n, i in request["inputs"].items() if i.get("value") is not None}}
             custom = names[request["custom"]](given, "cpu")
+        whole = _integers(request, env)
         args = []
         for name, entry in request["inputs"].items():
             if name in custom:
                 args.append(custom[name])
+            elif name in whole:
+                args.append(whole[name].to(DTYPES[entry["dtype"]]))
             elif entry["shape"] is None:
                 args.append(entry["value"])
             else:
@@ -174,6 +188,13 @@ def _axes(request: Mapping[str, Any]) -> Problem:
         rows=rows,
         unbounded={number for number, is_whole in enumerate(whole) if is_whole},
     )
+
+
+def _integers(request: Mapping[str, Any], env: Mapping[str, int]) -> dict[str, torch.Tensor]:
+    """The integers of a source that is executed as it is, whose rules are known."""
+    rules = request.get("rules", {})
+    shapes = {name: [env[axis] for axis in request["inputs"][name]["shape"]] for name in rules}
+    return drawn_integers(rules, shapes, env)
 
 
 def _with_derived(derived: Mapping[str, str], sizes: Mapping[str, Any]) -> dict[str, Any]:

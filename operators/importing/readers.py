@@ -159,6 +159,9 @@ def _definition(path: Path, beside: Path | None) -> ForeignSource:
     base = {name: first["axes"][name] if first else 64 for name in variable}
     entries = _entries(path, raw, first["inputs"] if first else {}, notes)
     derived = {name: axis["expression"] for name, axis in axes.items() if axis["type"] == "expr"}
+    offsets = _offsets(raw)
+    derived |= _told_by_others(raw, offsets)
+    variable = [name for name in variable if name not in derived]
     for expression in derived.values():
         if not re.fullmatch(r"[\w\s+*/%()-]*", expression):
             raise UserError(f"{path}: the axis expression {quote(expression)} is no arithmetic")
@@ -167,7 +170,7 @@ def _definition(path: Path, beside: Path | None) -> ForeignSource:
     request = {
         "kind": "axes", "file": HERE, "sizes": sizes, "constants": list(constants), "derived": derived,
         "chosen": [] if lines else variable, "rows": variable,
-        "inputs": entries, "custom": raw.get("custom_inputs_entrypoint"), "workloads": workloads,
+        "inputs": entries, "offsets": offsets, "custom": raw.get("custom_inputs_entrypoint"), "workloads": workloads,
     }  # fmt: skip
     name = "SOL-ExecBench" if beside else "FlashInfer Trace"
     call = {
@@ -194,6 +197,9 @@ def _entries(
             elif re.fullmatch(r"eps(ilon)?|\w+_eps", name):
                 value = EPSILON
                 notes.append(f"`{name}` has no value in a workload: it is {EPSILON:g} here")
+            elif default := _default(entry.get("description", ""), raw["axes"]):
+                value, said = default
+                notes.append(f"`{name}` has no value in a workload: it is {said} here, as its description says")
             else:
                 raise UserError(
                     f"{path}: the number {quote(name)} has no value, as no workload gives it one; write a workload "
@@ -204,6 +210,38 @@ def _entries(
         if name == "probs" and raw.get("op_type") == "sampling":  # as FlashInfer's own checker draws them
             entries[name]["shares"] = True
     return entries
+
+
+def _default(description: str, axes: Mapping[str, Any]) -> tuple[float, str] | None:
+    """The value that a description tells of a number as `1/sqrt(head_dim)`, and these words; None where it tells
+    none."""
+    constants = {name: axis["value"] for name, axis in axes.items() if axis["type"] == "const"}
+    for told in re.findall(r"1 ?/ ?sqrt\(([\w +]+)\)", description):
+        terms = [constants.get(term.strip(), term.strip()) for term in told.split("+")]
+        if all(str(term).isdecimal() for term in terms):
+            return 1 / math.sqrt(sum(map(int, terms))), f"1/sqrt({' + '.join(map(str, terms))})"
+    return None
+
+
+def _offsets(raw: Mapping[str, Any]) -> dict[str, str]:
+    """The inputs that are offsets, and the axis that each ends at, as constraints tell it."""
+    told = (re.fullmatch(r"(\w+) == (\w+)\[-1\]\.item\(\)", line) for line in raw.get("constraints") or ())
+    return {each[2]: each[1] for each in told if each and each[1] in raw["axes"] and each[2] in raw["inputs"]}
+
+
+def _told_by_others(raw: Mapping[str, Any], offsets: Mapping[str, str]) -> dict[str, str]:
+    """The variable axes that follow from others: by a constraint, or, of offsets, by the description of their axis."""
+    variable = {name for name, axis in raw["axes"].items() if axis["type"] == "var"}
+    told = [line.split(" == ", 1) for line in raw.get("constraints") or () if " == " in line]
+    for name in offsets:
+        axis = raw["inputs"][name]["shape"][0]
+        told += [[axis, each] for each in re.findall(r"\w+ \+ 1", raw["axes"][axis].get("description", ""))]
+    found: dict[str, str] = {}
+    for name, expression in told:
+        other = re.fullmatch(r"(\w+) \+ \d+", expression)
+        if name in variable and other and other[1] in variable - found.keys() - {name}:
+            found.setdefault(name, expression)
+    return found
 
 
 def _workloads(path: Path, raw: Mapping[str, Any], beside: Path | None) -> list[dict[str, Any]]:

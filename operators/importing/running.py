@@ -34,7 +34,7 @@ from operators.errors import OperatorError
 from operators.importing.decompositions import RULES as DECOMPOSITIONS
 from operators.importing.graphs.graph import TORCH_DTYPES
 from operators.importing.graphs.pointwise import COMPARISONS
-from operators.importing.steps import Stepwise
+from operators.importing.graphs.steps import Stepwise
 from operators.shared.errors import DIVISION_ULPS, EXP_ULPS, LOG_ULPS, NORMAL_MIN, ROOT_ULPS, SINE_ULPS
 
 FEW_TERMS = 16

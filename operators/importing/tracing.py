@@ -149,6 +149,10 @@ def argument_names(function: Any) -> list[str]:
         return []
 
 
+class Untraced(Failed):
+    """No graph says what a problem computes."""
+
+
 class Symbolic:
     """One attempt: the problem with symbols for some of its sizes, and its computation recorded."""
 
@@ -432,12 +436,7 @@ class Recorded:
 
     def _named(self, wanted: str) -> str:
         """A name that nothing else has."""
-        name = re.sub(r"\W+", "_", wanted, flags=re.ASCII).strip("_") or "x"
-        name = name if name[0].isalpha() else f"x{name}"
-        while name in self.taken or name in RESERVED | CPP_KEYWORDS | REFERENCE_ARGUMENTS or name in ("I", "lambda"):
-            name += "_"
-        self.taken.add(name)
-        return name
+        return free_name(wanted, self.taken)
 
     def _inputs(self) -> None:
         leaves = self.symbolic.leaves
@@ -645,7 +644,7 @@ class Recorded:
             raise ValueError("it returns no tensor, and changes none of its arguments")
         names = [self._named("y" if len(leaves) == 1 else f"y{index}") for index in range(len(leaves))]
         waiting = iter(names)
-        self.returned = _structure(
+        self.returned = structure(
             pytree.tree_map(lambda leaf: next(waiting) if _is_node(leaf, self.refs) else None, result)
         )
         self.described_outputs: list[dict[str, Any]] = []
@@ -791,6 +790,16 @@ class Recorded:
         return {"distribution": f"{kind}({number(a)}, {number(b)})"} | ({"pattern": pattern} if pattern else {})
 
 
+def free_name(wanted: str, taken: set[str]) -> str:
+    """Return a name for a kernel's argument that nothing else has, and add it to those that are taken."""
+    name = re.sub(r"\W+", "_", wanted, flags=re.ASCII).strip("_") or "x"
+    name = name if name[0].isalpha() else f"x{name}"
+    while name in taken or name in RESERVED | CPP_KEYWORDS | REFERENCE_ARGUMENTS or name in ("I", "lambda"):
+        name += "_"
+    taken.add(name)
+    return name
+
+
 def _is_kept(node: fx.Node) -> bool:
     """Whether a node stays without a use: random numbers are told apart by their order."""
     return node.op in ("placeholder", "output") or operator_of(node) in LAWS
@@ -805,12 +814,12 @@ def _is_node(leaf: Any, refs: Mapping[fx.Node, Any]) -> bool:
     return isinstance(leaf, fx.Node) and leaf in refs
 
 
-def _structure(value: Any) -> Any:
+def structure(value: Any) -> Any:
     """Nested tuples, lists and tables of names, as JSON tells them apart."""
     if isinstance(value, Mapping):
-        return {"dict": [[key if isinstance(key, str | int) else str(key), _structure(v)] for key, v in value.items()]}
+        return {"dict": [[key if isinstance(key, str | int) else str(key), structure(v)] for key, v in value.items()]}
     if isinstance(value, tuple | list):
-        return {"tuple" if isinstance(value, tuple) else "list": [_structure(each) for each in value]}
+        return {"tuple" if isinstance(value, tuple) else "list": [structure(each) for each in value]}
     return value
 
 

@@ -21,7 +21,7 @@ from operators.definition.spec import Task
 from operators.errors import OperatorError
 from operators.importing.graphs import OPERATORS
 from operators.importing.graphs.graph import Graph, checked, evaluate, read_graph, write_graph
-from operators.importing.graphs.kernels import generate
+from operators.importing.graphs.kernels import folded, generate
 from operators.importing.symbols import at
 from operators.kernel import Kernel
 from tests.choosing import some_slow
@@ -266,3 +266,20 @@ def test_a_generated_cuda_kernel_is_right_emulated(name: str, dtype: str, tmp_pa
     assert not isinstance(found, Rejection), found
     assert found
     assert not any(error.wrong for error in found)
+
+
+def test_launches_that_repeat_are_groups() -> None:
+    def launch(name: str, *integers: int) -> str:
+        listed = ", ".join(f'"{each}"' for each in integers)
+        return f'[[launch]]\nkernel = "{name}"\nargs = ["x", {listed}]'
+
+    turns = [each for e in range(20) for each in (launch("a", e, 7), launch("b", 2 * e + 3))]
+    found = folded([launch("first", 1), *turns, launch("last", 1)])
+    assert found == [
+        launch("first", 1),
+        launch("a", 0, 7).replace('"0"', '"0 + 1 * i"') + '\ngroup = "turn1"',
+        launch("b", 3).replace('"3"', '"3 + 2 * i"') + '\ngroup = "turn1"',
+        launch("last", 1),
+        '[group.turn1]\nrepeat = "20"',
+    ]
+    assert folded(turns[:6]) == turns[:6]

@@ -21,6 +21,8 @@ from operators.importing.graphs.graph import Graph, Node, schema_of
 
 BLOCK = 256
 """Threads of a block on cuda."""
+LEAST_REPEATS, LONGEST_PERIOD = 8, 64
+"""Repeats of launches that become a group, and the most launches of one."""
 CPP_TYPES = {
     "T": "T", "ACC": "ACC", "fp64": "double", "fp32": "float", "int64": "long long", "int32": "int",
     "int8": "signed char", "uint8": "unsigned char", "bool": "unsigned char",
@@ -498,7 +500,7 @@ class Writer:
         served = [functions.setdefault(kernel.form(), kernel).name for kernel in self.kernels]
         launches = [kernel.launch(names, name) for kernel, name in zip(self.kernels, served, strict=True)]
         texts = [kernel.text() for kernel in functions.values()]
-        return "\n\n".join(("\n\n".join(("/*! evo", *tables, *launches)) + "\n*/", *texts)) + "\n"
+        return "\n\n".join(("\n\n".join(("/*! evo", *tables, *folded(launches))) + "\n*/", *texts)) + "\n"
 
     def _terms(self) -> str:
         found = {product(list(kernel.along.values())) for kernel in self.kernels}
@@ -527,6 +529,45 @@ class Writer:
                 if name in self.scratch and last[name] == number:
                     free.setdefault(self.scratch[name], []).append(names[name])
         return names, buffers
+
+
+def folded(launches: Sequence[str]) -> list[str]:
+    """Return the launches with those that repeat, but for integers that count the repeats, as groups: a loop over the
+    experts of a router has some for each."""
+    parts = [re.split(r'"(\d+)"', text) for text in launches]
+    found, groups, at = list[str](), list[str](), 0
+    while at < len(launches):
+        counts = {period: _repeats(parts, at, period) for period in range(1, LONGEST_PERIOD + 1)}
+        period = max(counts, key=lambda each: (counts[each] - 1) * each)
+        if counts[period] < LEAST_REPEATS:
+            found.append(launches[at])
+            at += 1
+            continue
+        group = f"turn{len(groups) + 1}"
+        groups.append(f'[group.{group}]\nrepeat = "{counts[period]}"')
+        for number in range(at, at + period):
+            first, second = parts[number], parts[number + period]
+            steps = [int(b) - int(a) for a, b in zip(first[1::2], second[1::2], strict=True)]
+            texts = [f"{a} + {d} * i" if d else a for a, d in zip(first[1::2], steps, strict=True)]
+            whole = "".join(f'{a}"{b}"' for a, b in zip(first[::2], texts, strict=False)) + first[-1]
+            found.append(f'{whole}\ngroup = "{group}"')
+        at += period * counts[period]
+    return [*found, *groups]
+
+
+def _repeats(parts: Sequence[list[str]], at: int, period: int) -> int:
+    """The number of times that launches from a place on repeat with a period, with integers that rise in even steps."""
+    count = 1
+    while at + (count + 1) * period <= len(parts):
+        for number in range(at, at + period):
+            first, second, here = (parts[number + each * period] for each in (0, 1, count))
+            if here[::2] != first[::2]:
+                return count
+            rising = zip(first[1::2], second[1::2], here[1::2], strict=True)
+            if any(int(c) != int(a) + count * (int(b) - int(a)) or int(b) < int(a) for a, b, c in rising):
+                return count
+        count += 1
+    return count
 
 
 def _references(argument: Any) -> Iterator[tuple[str, int]]:

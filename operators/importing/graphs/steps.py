@@ -7,7 +7,7 @@ hundreds of steps that networks have.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -18,14 +18,29 @@ from operators.importing.graphs.graph import RECURRENCES, aten
 from operators.importing.graphs.recurrences import CELLS as LOOPS
 from operators.shared.errors import DIVISION_ULPS, EXP_ULPS, SINE_ULPS
 
-if TYPE_CHECKING:
-    from operators.importing.running import MovedResults
+
+class SampleOfErrors(Protocol):
+    """The sample of errors by which results are moved."""
+
+    granted: float
+    is_alike: bool
+    most: float
+    stored: float
+
+    def keep(self, y: Any, error: Any) -> None:
+        """Keep the error of a result."""
+
+    def signs(self, shape: Sequence[int], device: torch.device) -> Tensor:
+        """Up or down by chance."""
+
+    def sums(self, terms: int) -> float:
+        """The growth of the error of a sum."""
 
 
 class Stepwise(TorchFunctionMode):
     """Executes recurrences with the errors that a sample moves their results by."""
 
-    def __init__(self, run: MovedResults) -> None:
+    def __init__(self, run: SampleOfErrors) -> None:
         super().__init__()
         self.run, self.names = run, {aten(name): name.split(".")[1] for name in RECURRENCES}
 
@@ -40,7 +55,7 @@ class Stepwise(TorchFunctionMode):
 class _Weights:
     """The weights of one direction of a layer."""
 
-    def __init__(self, run: MovedResults, own: Sequence[Tensor], has_biases: bool) -> None:
+    def __init__(self, run: SampleOfErrors, own: Sequence[Tensor], has_biases: bool) -> None:
         self.run, self.given, self.state = run, own[0], own[1]
         self.biases = own[2:4] if has_biases else [own[0].new_zeros(()), own[0].new_zeros(())]
         self.projection = own[-1] if len(own) % 2 else None
@@ -62,7 +77,7 @@ class _Weights:
 class _Step:
     """The results of one step, each moved up or down."""
 
-    def __init__(self, run: MovedResults, signs: Tensor, widths: Sequence[int]) -> None:
+    def __init__(self, run: SampleOfErrors, signs: Tensor, widths: Sequence[int]) -> None:
         self.stored, self.waiting = run.stored, iter(torch.split(signs, list(widths), -1))
 
     def moved(self, y: Tensor, error: Tensor | None = None) -> Tensor:
@@ -123,7 +138,7 @@ states before; and the widths of its moves in their order, in hidden sizes."""
 
 
 def _direction(
-    run: MovedResults, name: str, x: Tensor, weights: _Weights, states: list[Tensor], is_backwards: bool
+    run: SampleOfErrors, name: str, x: Tensor, weights: _Weights, states: list[Tensor], is_backwards: bool
 ) -> tuple[Tensor, list[Tensor]]:
     """The states of all steps, and the last ones."""
     (cell, moves), hidden = CELLS[name], weights.state.shape[0] // LOOPS[name].gates
@@ -149,7 +164,7 @@ def _direction(
 
 
 def _recurrence(
-    run: MovedResults, name: str, x: Tensor, states: Any, weights: Sequence[Tensor], has_biases: bool, layers: int,
+    run: SampleOfErrors, name: str, x: Tensor, states: Any, weights: Sequence[Tensor], has_biases: bool, layers: int,
     dropout: float, train: bool, is_both_ways: bool, batch_first: bool,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """The results of torch's operator, moved."""
