@@ -143,7 +143,7 @@ class TimedInputs:
         self._standing: dict[int, list[Case]] = {}
         self.most = most_company(families, len(workloads))
         """Sets of company that a workload can have."""
-        sets = sets or [NOMINAL_SETS + self.most] * len(workloads)
+        sets = sets or [most_sets(families, len(workloads))] * len(workloads)
         nominal = [min(NOMINAL_SETS, -(-many // 2)) for many in sets]
         self._room = [many - timed for many, timed in zip(sets, nominal, strict=True)]
         """Sets of company that each workload keeps."""

@@ -43,9 +43,7 @@ def footprint(operator: Operator, workloads: Sequence[Workload], dtype: str, set
 
     Sizes that only the data tell count as 1: nothing is drawn yet.
     """
-    needs = [_needs(operator, workload, dtype) for workload in workloads]
-    held = sum(many * need.set_bytes + need.output_bytes for many, need in zip(sets, needs, strict=True))
-    return Footprint(held, max((need.working_bytes for need in needs), default=0))
+    return _together([_needs(operator, workload, dtype) for workload in workloads], sets)
 
 
 def sets_within(
@@ -58,8 +56,8 @@ def sets_within(
     """
     needs = [_needs(operator, workload, dtype) for workload in workloads]
     sets = [most] * len(needs)
-    limit_bytes -= max((need.working_bytes for need in needs), default=0)
-    held = sum(many * need.set_bytes + need.output_bytes for many, need in zip(sets, needs, strict=True))
+    whole = _together(needs, sets)
+    limit_bytes, held = limit_bytes - whole.working_bytes, whole.held_bytes
     while held > limit_bytes and max(sets) > 1:
         largest = max((n for n, many in enumerate(sets) if many > 1), key=lambda n: sets[n] * needs[n].set_bytes)
         sets[largest] -= 1
@@ -91,6 +89,12 @@ def _needs(operator: Operator, workload: Workload, dtype: str) -> _Needs:
     inputs, outputs = operator.inputs, operator.outputs
     each = sum(2 * size[t.name] for t in inputs) + sum(ANSWER_BYTES * count[t.name] for t in outputs)
     return _Needs(each, sum(size[t.name] for t in outputs), WORKING_BYTES * sum(count.values()))
+
+
+def _together(needs: Sequence[_Needs], sets: Sequence[int]) -> Footprint:
+    """The memory of workloads of which so many sets are kept."""
+    held = sum(many * need.set_bytes + need.output_bytes for many, need in zip(sets, needs, strict=True))
+    return Footprint(held, max((need.working_bytes for need in needs), default=0))
 
 
 def machine_scratch_bytes() -> int:
