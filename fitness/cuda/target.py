@@ -108,7 +108,7 @@ class CudaFitness(Pipeline):
         workloads = operator.workload_set(workload_set)
         limit_bytes = int((1 - SPARE_SHARE - 1 / SHARE) * self._gpu.facts.memory_bytes)
         most = most_sets(oracle.deals, len(workloads))
-        sets = sets_within(limit_bytes, operator, workloads, task.dtype, most)
+        sets = sets_within(limit_bytes, operator, workloads, task.dtype, most, beside=STANDING_SETS)
         super().__init__(operator, task, device, oracle, _naive(operator), workload_set=workload_set, sets=sets)
         self._judging = oracle
         self.footprint = footprint(operator, workloads, task.dtype, [STANDING_SETS + many for many in sets])
@@ -134,18 +134,27 @@ class CudaFitness(Pipeline):
 
     def _with_room(self, call: Callable[[], T], lacks_memory: Callable[[T], bool] = lambda found: False) -> T:
         """Returns its result; where memory runs out, on our side or a kernel's, calls it again with all that others
-        hold."""
+        hold, and then with fewer sets of inputs, as long as there are any to spare."""
         with _device_errors():
             self._gpu.make_room(self)
-            try:
-                found = call()
-            except (RuntimeError, CudaError, DeviceError, OperatorError) as error:
-                if not is_short(str(error)) or not self._gpu.relieve(self):
-                    raise
-            else:
-                if not lacks_memory(found) or not self._gpu.relieve(self):
-                    return found
-            return call()
+            while True:
+                try:
+                    found = call()
+                except (RuntimeError, CudaError, DeviceError, OperatorError) as error:
+                    if not is_short(str(error)) or not self._relieved():
+                        raise
+                else:
+                    if not lacks_memory(found) or not self._relieved():
+                        return found
+
+    def _relieved(self) -> bool:
+        """Whether there is more memory for it now than there was."""
+        if self._gpu.relieve(self):
+            return True
+        thinner = self.bench.thin()
+        if thinner:
+            self._judging.forget()
+        return thinner
 
     def forget(self) -> None:
         super().forget()

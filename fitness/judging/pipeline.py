@@ -26,7 +26,7 @@ from fitness.judging.checks import Checks
 from fitness.judging.device import NAN, UNANSWERED, Device, KernelFault, KernelSession, KilledFromOutside, Prepared
 from fitness.judging.library import TaskLibrary
 from fitness.judging.paired import AnchorFault, LibraryBaseline, Measurement, Pairing
-from fitness.judging.timed_inputs import Seat, TimedInputs, dealt
+from fitness.judging.timed_inputs import LEAST_SETS, Seat, TimedInputs, dealt, most_sets
 from fitness.judging.timing import CONFIRM, FULL, ITSELF, SCREEN, RaceResult, Schedule
 from fitness.oracle.cases import Case, Question
 from fitness.oracle.inputs import FEW, SPECIALS
@@ -107,6 +107,19 @@ class TaskBench:
                     self.workloads, self.oracle.deals, self._drawn, self.rng, renewed, self._sets
                 )
         return self._inputs
+
+    def thin(self) -> bool:
+        """Give all up, and keep a set less of each workload from now on; whether there were any to spare.
+
+        Rivals and scratch of kernels take memory beside the sets, and how much is known when it runs out.
+        """
+        kept = self._sets or [most_sets(self.oracle.deals, len(self.workloads))] * len(self.workloads)
+        fewer = [max(many - 1, min(many, LEAST_SETS)) for many in kept]
+        if fewer == [*kept]:
+            return False
+        self._sets = fewer
+        self.forget()
+        return True
 
     def _drawn(self, workload: Workload, family: str) -> Case:
         return self.checks.case(workload, family, at_end=False)

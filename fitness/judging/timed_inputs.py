@@ -30,6 +30,8 @@ NOMINAL_SETS = 2
 COMPANY = 2
 """Sets of other families beside them, of each workload, before any are brought by checks."""
 
+LEAST_SETS = 2
+"""Sets of a workload that remain where memory runs out: one that is timed, and one of company."""
 STANDING_SETS = 1
 """Nominal sets of each workload that stay as they are, for a library whose operands may be converted before."""
 Placed = tuple[int, Case]

@@ -59,7 +59,7 @@ class Schedule:
 ACCUSATION_ALPHA = 1e-4
 """Share of honest kernels whose clock is called false."""
 SCREEN = Schedule(looks=(5, 10, 20), detectable=0.035, budget_s=0.4, least_gain=LEAST_GAIN, renewal=0.25)
-"""Nothing rests on it but the choice of what is measured again, and a kernel that remembers inputs is not slower for it.
+"""Nothing rests on it but the choice of what is measured again, and no kernel that remembers inputs is slower for it.
 So drawing may not double the time of a search's commonest measurement."""
 ITSELF = Schedule(looks=(2,), detectable=math.inf, budget_s=0.0)
 """Schedule of the kernel that all others are compared with, beside itself: only its times are of interest."""

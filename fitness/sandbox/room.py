@@ -47,21 +47,23 @@ def footprint(operator: Operator, workloads: Sequence[Workload], dtype: str, set
 
 
 def sets_within(
-    limit_bytes: int, operator: Operator, workloads: Sequence[Workload], dtype: str, most: int
+    limit_bytes: int, operator: Operator, workloads: Sequence[Workload], dtype: str, most: int, *, beside: int = 0
 ) -> tuple[int, ...]:
     """The number of sets of inputs of each workload, `most` where all fit the memory that a task may take.
 
-    Otherwise the workload whose sets take most has one less, until they fit, or each has one. Raises OperatorError
-    where these do not fit either.
+    Otherwise the workload whose sets take most has one less, until they fit, or each has one. `beside` more of each
+    come for a while, and have their room too, where there are sets to spare. Raises OperatorError where one set of each
+    does not fit.
     """
     needs = [_needs(operator, workload, dtype) for workload in workloads]
     sets = [most] * len(needs)
-    whole = _together(needs, sets)
+    whole = _together(needs, [most + beside] * len(needs))
     limit_bytes, held = limit_bytes - whole.working_bytes, whole.held_bytes
     while held > limit_bytes and max(sets) > 1:
         largest = max((n for n, many in enumerate(sets) if many > 1), key=lambda n: sets[n] * needs[n].set_bytes)
         sets[largest] -= 1
         held -= needs[largest].set_bytes
+    held -= beside * sum(need.set_bytes for need in needs)
     if held > limit_bytes:
         raise OperatorError(
             f"{operator.name}: one set of inputs of each of {len(needs)} workloads takes {_shown(held)} with answers, "

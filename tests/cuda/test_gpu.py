@@ -208,7 +208,24 @@ LACKING = Evaluation(KERNEL.id, "t", Level.SCREEN, Status.RUNTIME_ERROR, f"{NO_M
 WRONG = Evaluation(KERNEL.id, "t", Level.SCREEN, Status.WRONG, "y[0] is 1")
 
 
-def judged(monkeypatch: pytest.MonkeyPatch, outcomes: list[Exception | Evaluation], others: int) -> Evaluation:
+class Spare:
+    """A bench with so many sets of inputs to spare, and the oracle of its task."""
+
+    def __init__(self, sets: int) -> None:
+        self.sets = sets
+        self.forgotten = 0
+
+    def thin(self) -> bool:
+        had, self.sets = self.sets > 0, max(self.sets - 1, 0)
+        return had
+
+    def forget(self) -> None:
+        self.forgotten += 1
+
+
+def judged(
+    monkeypatch: pytest.MonkeyPatch, outcomes: list[Exception | Evaluation], others: int, spare: int = 0
+) -> Evaluation:
     """The verdict of a task that meets these, one after the other."""
 
     def screen(*_: object, **__: object) -> Evaluation:
@@ -220,6 +237,7 @@ def judged(monkeypatch: pytest.MonkeyPatch, outcomes: list[Exception | Evaluatio
     monkeypatch.setattr(Pipeline, "screen", screen)
     task: Any = CudaFitness.__new__(CudaFitness)
     task._gpu = Neighbours(others)
+    task.bench = task._judging = Spare(spare)
     verdict = task.screen(KERNEL, Anchor(KERNEL, 0.0, 0.0), race=True)
     assert not outcomes
     return cast(Evaluation, verdict)
@@ -241,6 +259,18 @@ def test_a_kernel_is_only_blamed_for_lack_of_memory_when_others_hold_none(monkey
     assert judged(monkeypatch, [LACKING, LACKING], others=1) is LACKING
     assert judged(monkeypatch, [LACKING], others=0) is LACKING
     assert judged(monkeypatch, [WRONG], others=1) is WRONG
+
+
+@pytest.mark.parametrize("others", [0, 2])
+def test_a_task_that_is_alone_and_short_of_memory_keeps_fewer_sets(
+    others: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short: list[Exception | Evaluation] = [*LACKS.values()]
+    tries = (others > 0) + 2
+    assert judged(monkeypatch, [*short[:tries], WRONG], others=others, spare=2) is WRONG
+    assert judged(monkeypatch, [LACKING] * (tries + 1), others=others, spare=2) is LACKING
+    with pytest.raises((DeviceError, OperatorError)):
+        judged(monkeypatch, short[: tries + 1], others=others, spare=2)
 
 
 def test_other_errors_are_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:

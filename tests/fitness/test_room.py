@@ -12,7 +12,8 @@ import pytest
 from fitness.cpu import target
 from fitness.cpu.target import CpuFitness
 from fitness.evaluation import Evaluation, Status
-from fitness.judging.timed_inputs import COMPANY, NOMINAL_SETS, TimedInputs
+from fitness.judging.base import Anchor
+from fitness.judging.timed_inputs import COMPANY, LEAST_SETS, NOMINAL_SETS, TimedInputs
 from fitness.oracle.verify import Oracle
 from fitness.sandbox import room
 from fitness.sandbox.room import footprint
@@ -133,8 +134,26 @@ def test_where_memory_is_short_the_largest_workloads_keep_fewer_sets() -> None:
         assert least <= told(sets) <= limit and min(sets) >= 1
         kept = [many for _, many in sorted(zip(map(sized, workloads), sets, strict=True))]
         assert kept[0] >= kept[-1]
+        roomy = room.sets_within(limit, operator, workloads, dtype, most, beside=1)
+        assert told([many + 1 for many in roomy]) <= limit or set(roomy) == {1}
     with pytest.raises(OperatorError, match=r"matrix_transpose: one set .* GiB .* choose a workload_set"):
         room.sets_within(least - 1, operator, workloads, dtype, most)
+
+
+def test_a_bench_that_runs_out_of_memory_keeps_fewer_sets_and_judges_on(axpb: Operator, tmp_path: Path) -> None:
+    stage = CpuFitness(axpb, Task("axpb", "fp32", "cpu"), workload_set="cpu", folder=tmp_path)
+    try:
+        kept = []
+        while not kept or stage.bench.thin():
+            inputs = stage.bench.inputs
+            kept.append([len(a) + len(b) for a, b in zip(inputs.nominal, inputs.company, strict=True)])
+            assert all(inputs.nominal) and all(inputs.company)
+        assert kept == sorted(kept, reverse=True) and {*kept[-1]} == {LEAST_SETS} and len(kept) > 1
+        kernel = axpb_kernel(RIGHT)
+        stage.build(kernel)
+        assert stage.screen(kernel, Anchor(stage.baseline, 0.0, 0.0), race=False).correct
+    finally:
+        stage.close()
 
 
 def sized(workload: Workload) -> int:
