@@ -27,6 +27,8 @@ from operators.files import read_text
 RECORDS = "champions.toml"
 HEAD = "# Where the kernels of this folder come from, and what was measured of them there.\n"
 Interval = tuple[float, float]
+Around = tuple[float, float, float]
+"""A speedup, and the ends of its 95 % interval."""
 
 
 class Champion(BaseModel):
@@ -85,6 +87,10 @@ class Champion(BaseModel):
     over_naive_interval: Interval | None = None
     """The 95 % interval, like those below."""
     over_library_interval: Interval | None = None
+    over_naive_by_size: dict[str, Around] = {}
+    """The same by workload: the speedup and the ends of its interval; empty where it was not kept, like the next."""
+    over_library_by_size: dict[str, Around] = {}
+    """Beside each workload's fastest call."""
     previous: str = ""
     """The champion whose place it took, as its file was called, and who wrote that; empty where there was none."""
     over_previous: float | None = Field(None, gt=0)
@@ -181,9 +187,16 @@ def write_records(operator: Operator, records: Iterable[Champion]) -> None:
 
 def records_text(records: Iterable[Champion], *, head: str = HEAD) -> str:
     """Return the records as TOML, what is not known left out; `champions` reads them again."""
-    tables = (each.model_dump(exclude_defaults=True) for each in records)
-    entries = ("\n".join(f"{key} = {_toml(value)}" for key, value in table.items()) for table in tables)
-    return head + "".join(f"\n[[champion]]\n{entry}\n" for entry in entries)
+    return head + "".join(f"\n{_entry(each.model_dump(exclude_defaults=True))}\n" for each in records)
+
+
+def _entry(record: dict[str, Any]) -> str:
+    """One record; what is by workload has a table of its own, a line for each."""
+    by_size = {key: value for key, value in record.items() if key.endswith("_by_size")}
+    lines = ["[[champion]]", *(f"{key} = {_toml(value)}" for key, value in record.items() if key not in by_size)]
+    for key, sizes in by_size.items():
+        lines += [f"[champion.{key}]", *(f"{_toml(size)} = {_toml(value)}" for size, value in sizes.items())]
+    return "\n".join(lines)
 
 
 def _toml(value: Any) -> str:

@@ -19,7 +19,7 @@ from fitness.evaluation import Z95, Level, Status, interval95
 from fitness.judging.timing import LogRatio, mean
 from fitness.words import speedup
 from operators.catalog import load_among
-from operators.champions import Champion, champions, standing, write_champion
+from operators.champions import Around, Champion, champions, standing, write_champion
 from operators.definition.fingerprint import fingerprint
 from operators.definition.spec import CHAMPIONS, Operator, Task, sets_of
 from operators.errors import PlanError, UserError
@@ -151,7 +151,7 @@ class _Judge:
             workloads=self.config["workload_set"], status=verdict.status,
             of_roofline=self._of_roofline(task, verdict), run=self.run.id, kernel=best.id, values=best.values,
             lineage=tuple(_steps(lineage)), engine=self.engine,
-            driver=str(self.host.get("gpu_driver", "")), **_measured(verdict),
+            driver=str(self.host.get("gpu_driver", "")), over_naive_by_size=_by_size(beside), **_measured(verdict),
         )  # fmt: skip
         current = standing(operator, place, task.target, task.dtype)
         if current is None:
@@ -289,6 +289,9 @@ def _measured(verdict: Verdict) -> dict[str, Any]:
         found |= {
             "over_library": _rounded(library.value),
             "over_library_interval": _interval(library),
+            "over_library_by_size": _by_size(
+                {each.workload: LogRatio(each.log_ratio, each.log_ratio_se) for each in verdict.library_timings}
+            ),
             "library": tuple(calls),
             "untried": tuple(dict.fromkeys(each.untried for each in verdict.library_timings if each.untried)),
         }
@@ -303,6 +306,10 @@ def _ratio(verdict: Verdict) -> LogRatio:
 def _over(ratio: LogRatio, other: LogRatio) -> LogRatio:
     """The ratio of two kernels that were compared with the same one."""
     return LogRatio(ratio.value - other.value, math.hypot(ratio.se, other.se))
+
+
+def _by_size(ratios: Mapping[str, LogRatio]) -> dict[str, Around]:
+    return {workload: (_rounded(ratio.value), *_interval(ratio)) for workload, ratio in ratios.items()}
 
 
 def _interval(ratio: LogRatio) -> tuple[float, float]:

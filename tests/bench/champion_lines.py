@@ -15,6 +15,8 @@ CAMPAIGN = Path(__file__).parents[2] / "runs" / "configs" / "campaign"
 NEAR = 0.9
 """Share of the roofline that a kernel which moves data is to reach."""
 CLASSES = (*get_args(Kind), "mixed")
+MOST_SLOWER = 0.02
+"""Share by which a kernel may be slower at a size."""
 UNTRIED = "calls, nothing compiled tried"
 """The class of a task of which it is not known whether a compiled rival is the strongest."""
 Row = Mapping[str, Any]
@@ -48,8 +50,29 @@ def lines(rows: Sequence[Row]) -> str:
         f"Slower than the strongest rival beyond doubt, {len(behind)} tasks"
         + f" (in {spared} the rival's operand was converted before, which is not timed)" * bool(spared)
         + f": {', '.join(slower) or 'none'}.",
+        _by_size(rows),
         f"Not right: {', '.join(refused) or 'none'}.",
     ])  # fmt: skip
+
+
+def _by_size(rows: Sequence[Row]) -> str:
+    """How many single sizes are slower than another kernel, of the tasks that tell it."""
+    right = [row for row in rows if row["status"] == "correct"]
+    untried = [row for row in right if row.get("untried")]
+    rivals = [row for row in right if row not in untried]
+    told = (
+        (_slower(rivals, "beside_library"), "the strongest rival"),
+        (_slower(untried, "beside_library"), "calls alone"),
+        (_slower(right, "beside_naive"), "the plain kernel"),
+    )
+    parts = [f"{slower} of {sizes} are slower than {whom}" for (slower, sizes), whom in told if sizes]
+    return f"By size, by more than {MOST_SLOWER:.0%} beyond doubt: {', '.join(parts) or 'not told'}."
+
+
+def _slower(rows: Sequence[Row], beside: str) -> tuple[int, int]:
+    """The number of sizes at which a kernel is slower, and of all."""
+    highs = [around[2] for row in rows for around in (row.get(beside) or {}).values()]
+    return sum(high < 1 - MOST_SLOWER for high in highs), len(highs)
 
 
 def _kinds(rows: Sequence[Row]) -> Iterator[tuple[str, Callable[[Row], bool]]]:

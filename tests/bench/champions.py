@@ -193,6 +193,7 @@ def recorded(entry: Entry) -> Row | None:
     row = _begun(entry) | {"device": record.device}
     row |= {"workloads": record.workloads, "status": record.status, "level": record.level, "message": ""}
     row |= {"over_naive": [record.over_naive, *record.over_naive_interval], "seconds": 0.0}
+    row |= {"beside_naive": record.over_naive_by_size, "beside_library": record.over_library_by_size}
     if record.over_library_interval:
         row |= {"over_library": [record.over_library, *record.over_library_interval]}
         row |= {"library": "; ".join(record.library)}
@@ -247,9 +248,15 @@ def _figures(row: Row) -> dict[str, Any]:
         "over_naive": naive[0], "over_naive_interval": tuple(naive[1:]),
         "over_library": library[0], "over_library_interval": tuple(library[1:]),
         "library": tuple(row["calls"]), "untried": (row["untried"],) if row["untried"] else (),
+        "over_naive_by_size": _around(row.get("beside_naive")),
+        "over_library_by_size": _around(row.get("beside_library")),
         "of_roofline": row.get("of_roofline"),
         "driver": row.get("driver", ""), "judged": date.fromisoformat(row["judged"]),
     }  # fmt: skip
+
+
+def _around(by_size: Mapping[str, Sequence[float]] | None) -> dict[str, tuple[float, ...]]:
+    return {size: tuple(map(float, around)) for size, around in (by_size or {}).items()}
 
 
 def climb(stage: Any, kernel: Kernel, highest: Level) -> Evaluation:

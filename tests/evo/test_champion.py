@@ -133,6 +133,7 @@ def test_a_confirmed_kernel_that_is_faster_beyond_doubt_takes_the_place_of_the_c
     assert (new.run, new.values, new.added, new.level) == (found.id, {"BLOCK": 512}, date(2026, 11, 23), "confirmed")
     assert (new.device, new.driver, new.engine) == ("NVIDIA H200", "570.1", "1.0")
     assert new.over_naive == 3.32 and new.over_previous == 1.221 and new.previous == "h200.cu, ann"
+    assert {size: round(around[0], 2) for size, around in new.over_naive_by_size.items()} == {"n=0": 7.39, "n=1": 1.63}
     low, high = new.over_previous_interval or (0, 0)
     assert 1.0 < low < 1.221 < high
     assert (operator.folder / "champions" / "champions.toml").read_text(encoding="utf-8").startswith("# Ours.\n\n[[")

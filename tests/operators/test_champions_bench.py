@@ -19,8 +19,8 @@ from fitness.profiling.roofline import Peaks, roofline
 from fitness.testing import ScriptedFitness
 from mutators.edits import AnswerError, child_source
 from operators.catalog import folders, load
-from operators.champions import champions
-from operators.definition.spec import Task
+from operators.champions import champions, records_text
+from operators.definition.spec import CHAMPIONS, Task
 from operators.kernel import Kernel
 from tests.bench import champions as bench
 from tests.bench import pieces
@@ -144,18 +144,50 @@ def test_ten_lines_count_what_the_results_say() -> None:
         "| elementwise | 2 | 2 | 27x | 2x | 1 of 2 (50%) | - | 0.5x (1) | - | 8x (1) | - | - | 24% | 0 of 1 |" in told
     )
     assert "| scan-sort | 1 | 0 | - | - | 0 of 0 | - | - | - | - | - | - | - | 0 of 0 |" in told
-    assert told[-2] == "Slower than the strongest rival beyond doubt, 1 tasks: elu fp32 0.5x (0.4-0.6) (compiled)."
+    assert told[-3] == "Slower than the strongest rival beyond doubt, 1 tasks: elu fp32 0.5x (0.4-0.6) (compiled)."
+    assert told[-2] == "By size, by more than 2% beyond doubt: not told."
     assert told[-1] == "Not right: sorting fp32: wrong."
     alone = row("relu", over_library=[3.0, 2.9, 3.1], kinds=["call"], untried="torch.compile(torch.relu)")
     assert "| all | 5 | 4 | 27x | 2x | 2 of 3 (67%) | 2x (1) | 0.5x (1) | - | 8x (1) | - | 3x (1) | 48% | 1 of 2 |" in (
         lines([*rows, alone]).splitlines()
     ), "it does not count beside the strongest rival"
     spared = row("spmv_csc", over_library=[0.8, 0.7, 0.9], kinds=["call", "converted"])
-    slower = lines([*rows, spared]).splitlines()[-2]
+    slower = lines([*rows, spared]).splitlines()[-3]
     assert slower.startswith(
         "Slower than the strongest rival beyond doubt, 2 tasks (in 1 the rival's operand was converted"
     )
     assert slower.endswith("elu fp32 0.5x (0.4-0.6) (compiled), spmv_csc fp32 0.8x (0.7-0.9) (mixed).")
+
+
+def test_single_sizes_that_are_slower_are_counted_beside_each_kind_of_rival() -> None:
+    sizes = {"n=1": [0.9, 0.8, 0.97], "n=2": [0.95, 0.9, 0.99], "n=3": [1.5, 1.4, 1.6]}
+    timed = {"over_library": [1.0, 0.9, 1.1], "kinds": ["call"], "beside_library": sizes}
+    rows = [
+        row("softmax", beside_naive={"n=1": [3.0, 2.0, 4.0]}, **timed),
+        row("relu", untried="torch.compile(torch.relu)", **timed),
+        row("elu", "wrong", over_naive=None, beside_library=sizes),
+    ]
+    assert lines(rows).splitlines()[-2] == (
+        "By size, by more than 2% beyond doubt: 1 of 3 are slower than the strongest rival, 1 of 3 are slower than "
+        "calls alone, 0 of 1 are slower than the plain kernel."
+    )
+
+
+def test_what_was_measured_by_size_stays_in_the_record(tmp_path: Path) -> None:
+    (entry,) = bench.entries(["softmax"], ["fp32"])
+    sizes = {"rows=8,cols=3": [2.0, 1.9, 2.1], 'odd "name"': [0.5, 0.4, 0.6]}
+    measured = row(
+        "softmax", over_library=[1.0, 0.9, 1.1], kinds=["call"], calls=["torch.softmax"], untried="",
+        beside_library=sizes, beside_naive={"rows=8,cols=3": [3.0, 2.9, 3.1]}, device="D", workloads="cpu",
+        judged="2026-01-31",
+    )  # fmt: skip
+    renewed = entry.record.model_copy(update=bench._figures(measured))
+    (tmp_path / CHAMPIONS).mkdir()
+    (tmp_path / CHAMPIONS / "champions.toml").write_text(records_text([renewed, entry.record]), encoding="utf-8")
+    assert champions(tmp_path) == (renewed, entry.record)
+    told = bench.recorded(bench.Entry("softmax", renewed))
+    assert told and {size: [*around] for size, around in told["beside_library"].items()} == sizes
+    assert lines([told]).splitlines()[-2].startswith("By size, by more than 2% beyond doubt: 1 of 2 are slower than")
 
 
 def test_shares_of_the_roofline_are_those_of_the_timed_workloads() -> None:
