@@ -56,7 +56,7 @@ def lines(rows: Sequence[Row]) -> str:
 
 
 def _by_size(rows: Sequence[Row]) -> str:
-    """How many single sizes are slower than another kernel, of the tasks that tell it."""
+    """The number of single sizes that are slower than another kernel, of the tasks that tell it."""
     right = [row for row in rows if row["status"] == "correct"]
     untried = [row for row in right if row.get("untried")]
     rivals = [row for row in right if row not in untried]
