@@ -84,6 +84,8 @@ def inputs(rng, device{arguments}):
     return SOURCE.made({names}, {dims}, rng, device)
 """
 LEFT = """/*! evo
+unwritten = ["{name}"]
+
 [[launch]]
 kernel = "{name}"
 {grid}args = {args}
