@@ -297,11 +297,12 @@ def _toml(source: ForeignSource, found: Mapping[str, Any], name: str, dims: Mapp
     seen = _different([each for each in found["workloads"] if each] or [dims])
     smaller = {kind: [found[kind] or dict(dims)] for kind in ("cpu", "small")}
     counts = _counts(source, found)
+    is_own = dims != found["small"] or any(found["workloads"]) or not found["workloads"]
     recorded = [sizes for sizes in seen if sizes in found.get("quick", ())]
     for kind, shapes in {**smaller, "cpu": recorded or smaller["cpu"], "realistic": seen, "published": seen}.items():
         for sizes in shapes:
             yield f"\n[[workload]]\nset = {text(kind)}\ndims = {table(sizes or dims)}"
-            yield f"source = {text(source.format if sizes in seen else 'its sizes, made smaller')}"
+            yield f"source = {text(source.format if sizes in seen and is_own else 'its sizes, made smaller')}"
             if count := counts.get(str(sizes)):
                 yield f"weight = {count}"
     for shape in found["hidden"][: None if found["dims"] else 1]:
