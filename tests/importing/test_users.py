@@ -63,6 +63,16 @@ USERS: dict[str, tuple[tuple[str, ...], str]] = {
         def make():
             return torch.randn(40, 12), torch.randn(40, 12)
      """),
+    "aligned": (("N", "C", "L"), """
+        def aligned(logits, targets, steps, lengths):
+            scores = logits.log_softmax(-1)
+            each = F.ctc_loss(scores, targets, steps, lengths, blank=2, reduction="none", zero_infinity=True)
+            return each, F.ctc_loss(scores, targets, steps, lengths, zero_infinity=True)
+        def make():
+            N, C, L = 6, 9, 4
+            targets = torch.randint(1, C, (N, L))
+            return torch.randn(7, N, C), targets, torch.randint(1, 8, (N,)), torch.randint(1, L + 1, (N,))
+     """),
     "trained": (("d0", "d1", "d2"), """
         def trained(x, mean, variance, weight, bias):
             return F.batch_norm(x, mean, variance, weight, bias, True, 0.2)

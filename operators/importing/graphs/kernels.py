@@ -357,6 +357,10 @@ def literal(value: float | bool) -> str:
 # --- a whole file -----------------------------------------------------------------------------------------------------
 
 
+ORDERS = re.compile(r"aten\.((arg|a|cum)?(max|min)|sort|topk|max_pool\w+)\.\w+")
+"""Operators whose loops compare numbers, and add none."""
+
+
 @dataclass(frozen=True)
 class Generated:
     """A kernel file, and what it lacks."""
@@ -439,6 +443,8 @@ class Writer:
         """One launch."""
         kernel = LoopKernel(f"step{len(self.kernels) + 1}_{node.op.split('.')[1].strip('_')}", self.target, self.graph)
         yield kernel
+        if ORDERS.fullmatch(node.op) or not {"T", "ACC", "float", "double"} & {*kernel.written.values()}:
+            kernel.along.clear()  # it adds no numbers that are rounded
         self.kernels.append(kernel)
 
     def shape(self, node: Node, index: int = 0) -> tuple[str, ...]:
