@@ -24,6 +24,8 @@ ORIGIN = "origin"
 CALL = "call.json"
 MOST_COST = 440
 """Characters of the formulas of operations and of terms."""
+MOST_TOLD = 6
+"""Tensors that one line of a note names; operator.toml tells of all."""
 CUDA = ("fp32", "bf16", "fp16")
 FIRST = (("cpu", "naive.cpp"), ("cuda", "naive.cu"))
 """The first kernels, by target."""
@@ -135,7 +137,7 @@ def write(source: ForeignSource, found: Mapping[str, Any], folder: Path, name: s
         (folder / ORIGIN / file).parent.mkdir(parents=True, exist_ok=True)
         _put(folder / ORIGIN / file, text)
     _put(folder / ORIGIN / CALL, json.dumps(_call(source, found), indent=1) + "\n")
-    lines = [*source.notes, *found["notes"], *missing]
+    lines = [*source.notes, *together(found["notes"]), *missing]
     _put(folder / NOTE, _note(source, name, lines, found))
     return lines
 
@@ -197,6 +199,21 @@ def _left(found: Mapping[str, Any], name: str, target: str) -> str:
         parameters=", ".join([*parameters, *(f"int {dim}" for dim in dims)]),
         origin=ORIGIN,
     )
+
+
+def together(lines: Iterable[str]) -> list[str]:
+    """The lines of a note; what is said of several tensors alike, as of the norms of a network, is said once."""
+    alike: dict[str, list[str]] = {}
+    for line in lines:
+        told = re.fullmatch(r"(`\w+`) is (.*)", line)
+        alike.setdefault(f" is {told[2]}" if told else line, []).append(told[1] if told else "")
+    found = []
+    for said, names in alike.items():
+        more = f" and {len(names) - MOST_TOLD} others" if len(names) > MOST_TOLD else ""
+        if len(names) > 1 and names[0]:
+            said = said.replace(" is ", " are ", 1).replace(" its ", " their ")
+        found.append(", ".join(names[:MOST_TOLD]) + more + said)
+    return found
 
 
 def _call(source: ForeignSource, found: Mapping[str, Any]) -> dict[str, Any]:
