@@ -701,7 +701,7 @@ def get_init_inputs():
     (tmp_path / "1_Named.py").write_text(source, encoding="utf-8")
     folder, _ = import_problem(str(tmp_path / "1_Named.py"), out=tmp_path / "named")
     operator = load(str(folder))
-    assert [tensor.name for tensor in operator.inputs] == ["layer_weight", "layer_bias", "x", "y_"]
+    assert [tensor.name for tensor in operator.inputs] == ["layer_weight", "layer_bias", "x", "y"]
     assert operator.dims == ("rows", "width")
 
 
