@@ -23,12 +23,12 @@ from operators.catalog import functions, load
 from operators.definition.spec import HIDDEN_NEEDED, Operator, Task, Workload
 from operators.errors import OperatorError, PlanError, unknown
 from operators.kernel import Kernel
-from operators.plan.reading import parse_plan
+from operators.plan.reading import left_to_write, parse_plan
 
 Say = Callable[[str], None]
 Along = Callable[[Sequence[Mutant]], Iterable[Mutant]]
 """Goes along mutants, and may show how far it is."""
-UNTRIED, PRECISE = "untried", "fp64"
+UNTRIED, UNWRITTEN, PRECISE = "untried", "unwritten", "fp64"
 QUARANTINES = 3
 """Retries of a naive kernel that is quarantined because timers err on a busy machine."""
 MOST_SURVIVING = 0.1
@@ -75,7 +75,8 @@ class TaskCheck:
     task: str
     runs_on: str
     status: str = ""
-    """The naive kernel's status; `untried` where it compiles for a GPU that is not here, and cannot be emulated."""
+    """The naive kernel's status; `untried` where it compiles for a GPU that is not here, and cannot be emulated,
+    `unwritten` where its header says that functions are left to write."""
     message: str = ""
     level: str = ""
     """The verdict's level; empty where the kernel was emulated, which gives no verdict."""
@@ -150,6 +151,13 @@ def check(name: str, *, targets: Sequence[str], limit_s: float, most: int, say: 
     for note in report.notes:
         say(f"  note: {note}")
     tasks = list(_tasks(operator, targets))
+    for target, left in _left(operator, {task.target for task in tasks}):
+        say(left)
+        unwritten = [task for task in tasks if task.target == target]
+        report.tasks += [TaskCheck(str(task), "nothing", UNWRITTEN, left) for task in unwritten]
+        tasks = [task for task in tasks if task.target != target]
+    if not tasks:
+        return report
     hidden = {task: _check_plan(operator, task) for task in tasks}
     named = ", ".join(f"{task.dtype} on {task.target}" for task in tasks)
     firsts = {task.target: task for task in reversed(tasks)}
@@ -167,6 +175,13 @@ def _tasks(operator: Operator, targets: Sequence[str]) -> Iterator[Task]:
             raise OperatorError(f"operator {operator.name}: {unknown('target', target, operator.dtypes)}")
         for dtype in operator.dtypes[target]:
             yield Task(operator.name, dtype, target)
+
+
+def _left(operator: Operator, targets: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """The targets whose naive kernels are left to write, with what says so."""
+    for target in targets:
+        if left := left_to_write(operator.ancestor("naive", target), operator, target):
+            yield target, left
 
 
 def _shapes(operator: Operator) -> str:

@@ -27,6 +27,7 @@ from operators.definition.spec import Operator, Task
 from operators.errors import UserError, unknown
 from operators.extension import named_class
 from operators.files import read_text
+from operators.plan.reading import left_to_write
 
 MOST_TRIALS = 10_000
 
@@ -155,6 +156,9 @@ class RunConfig(BaseModel):
             operator.naive(task.target)
             check_reference(operator)
             config.make_strategy(operator, task)
+        left = [left_to_write(op.ancestor("naive", task.target), op, task.target) for op, task in tasks]
+        if all(left):  # of several tasks the others are searched, and this is the fault of those without a kernel
+            raise UserError(left[0])
         return config
 
     def check_budget(self) -> None:

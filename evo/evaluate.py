@@ -20,6 +20,7 @@ from operators.definition.spec import Operator, Task
 from operators.errors import UserError, unknown
 from operators.files import read_text
 from operators.kernel import Kernel
+from operators.plan.reading import left_to_write
 
 TARGET_OF = {".cpp": "cpu", ".cc": "cpu", ".cu": "cuda"}
 
@@ -41,7 +42,11 @@ def evaluate_file(
     operator = load(operator_name)
     task = task_of(operator, target or target_of(file), dtype)
     kernel = Kernel(operator.name, task.target, source_of(file), dict(_setting(text) for text in values))
-    baseline = Kernel(operator.name, task.target, source_of(operator.ancestor("naive", task.target)))
+    naive = operator.ancestor("naive", task.target)
+    baseline = Kernel(operator.name, task.target, source_of(naive))
+    for each in (file, naive):
+        if left := left_to_write(each, operator, task.target):
+            raise UserError(left)
     with tempfile.TemporaryDirectory(prefix="evo-") as folder:
         stage = fitness(operator, task, workload_set=workload_set or DEFAULT_SETS[task.target], folder=Path(folder))
         try:

@@ -81,6 +81,10 @@ class PlanError(UserError):
         super().__init__(f"{where}: {message}" if where else message)
 
 
+class UnwrittenError(PlanError):
+    """Functions of a kernel file are left to write, as its header says."""
+
+
 MOST_NAMES, NEAREST = 24, 5
 """Number of known names that are all told, and number of the nearest ones that are told of more."""
 

@@ -322,7 +322,8 @@ class SourceTrial:
         own = [{name: each[name] for name in self.variable} for each in self.run.problem.workloads]
         kept = [sizes if self.elements(sizes) <= MOST_WORKLOAD else {} for sizes in own]
         if not all(kept):
-            self.notes.append("workloads of more than 400 million numbers are left out")
+            left = len(kept) - sum(map(bool, kept))
+            self.notes.append(f"{left} workloads of more than {MOST_WORKLOAD / 1e6:g} million numbers are left out")
         return kept
 
     def tensors(self) -> tuple[str, list[dict[str, Any]]]:
@@ -378,6 +379,7 @@ def executed(request: Mapping[str, Any], reason: str) -> dict[str, Any]:
     small = trial.smaller(MOST_WORKLOAD // 8)
     fitting = [sizes for sizes in (trial.smaller(MOST_CPU >> power) for power in range(6)) if trial.passes(sizes)]
     workloads = trial.workloads() if request.get("workloads") else []
+    own = {name: trial.run.problem.sizes[name] for name in trial.variable}
     outputs = [each for each in tensors if each["role"] == "out"]
     axes = {axis for each in tensors for axis in each["shape"]}
     return {
@@ -386,7 +388,7 @@ def executed(request: Mapping[str, Any], reason: str) -> dict[str, Any]:
         "making": {},
         "faint": [],
         "derived": {},
-        "dims": trial.named({name: trial.run.problem.sizes[name] for name in trial.variable}),
+        "dims": trial.named(own if any(workloads) or not workloads else small),
         "knobs": trial.dims,
         "hidden": hidden,
         "cpu": trial.named(fitting[0]) if fitting else hidden[-1]["dims"],
@@ -400,7 +402,7 @@ def executed(request: Mapping[str, Any], reason: str) -> dict[str, Any]:
         ),
         "terms": f"max({', '.join(sorted(axes))})" if len(axes) > 1 else next(iter(axes), "1"),
         "dtype": dtype,
-        "workloads": [trial.named(each or small) for each in workloads] if any(workloads) else [],
+        "workloads": [trial.named(each) if each else {} for each in workloads],
         "bound": "measured",
         "notes": [f"the source is executed as it is, as {reason}", *trial.notes, *trial.run.problem.notes],
         "differences": [],

@@ -24,6 +24,8 @@ ORIGIN = "origin"
 CALL = "call.json"
 MOST_COST = 440
 """Characters of the formulas of operations and of terms."""
+MOST_TOLD = 6
+"""Tensors that one line of a note names; operator.toml tells of all."""
 CUDA = ("fp32", "bf16", "fp16")
 FIRST = (("cpu", "naive.cpp"), ("cuda", "naive.cu"))
 """The first kernels, by target."""
@@ -84,6 +86,8 @@ def inputs(rng, device{arguments}):
     return SOURCE.made({names}, {dims}, rng, device)
 """
 LEFT = """/*! evo
+unwritten = ["{name}"]
+
 [[launch]]
 kernel = "{name}"
 {grid}args = {args}
@@ -133,7 +137,7 @@ def write(source: ForeignSource, found: Mapping[str, Any], folder: Path, name: s
         (folder / ORIGIN / file).parent.mkdir(parents=True, exist_ok=True)
         _put(folder / ORIGIN / file, text)
     _put(folder / ORIGIN / CALL, json.dumps(_call(source, found), indent=1) + "\n")
-    lines = [*source.notes, *found["notes"], *missing]
+    lines = [*source.notes, *together(found["notes"]), *missing]
     _put(folder / NOTE, _note(source, name, lines, found))
     return lines
 
@@ -195,6 +199,21 @@ def _left(found: Mapping[str, Any], name: str, target: str) -> str:
         parameters=", ".join([*parameters, *(f"int {dim}" for dim in dims)]),
         origin=ORIGIN,
     )
+
+
+def together(lines: Iterable[str]) -> list[str]:
+    """The lines of a note; what is said of several tensors alike, as of the norms of a network, is said once."""
+    alike: dict[str, list[str]] = {}
+    for line in lines:
+        told = re.fullmatch(r"(`\w+`) is (.*)", line)
+        alike.setdefault(f" is {told[2]}" if told else line, []).append(told[1] if told else "")
+    found = []
+    for said, names in alike.items():
+        more = f" and {len(names) - MOST_TOLD} others" if len(names) > MOST_TOLD else ""
+        if len(names) > 1 and names[0]:
+            said = said.replace(" is ", " are ", 1).replace(" its ", " their ")
+        found.append(", ".join(names[:MOST_TOLD]) + more + said)
+    return found
 
 
 def _call(source: ForeignSource, found: Mapping[str, Any]) -> dict[str, Any]:
@@ -295,11 +314,12 @@ def _toml(source: ForeignSource, found: Mapping[str, Any], name: str, dims: Mapp
     seen = _different([each for each in found["workloads"] if each] or [dims])
     smaller = {kind: [found[kind] or dict(dims)] for kind in ("cpu", "small")}
     counts = _counts(source, found)
+    is_own = dims != found["small"] or any(found["workloads"]) or not found["workloads"]
     recorded = [sizes for sizes in seen if sizes in found.get("quick", ())]
     for kind, shapes in {**smaller, "cpu": recorded or smaller["cpu"], "realistic": seen, "published": seen}.items():
         for sizes in shapes:
             yield f"\n[[workload]]\nset = {text(kind)}\ndims = {table(sizes or dims)}"
-            yield f"source = {text(source.format if sizes in seen else 'its sizes, made smaller')}"
+            yield f"source = {text(source.format if sizes in seen and is_own else 'its sizes, made smaller')}"
             if count := counts.get(str(sizes)):
                 yield f"weight = {count}"
     for shape in found["hidden"][: None if found["dims"] else 1]:

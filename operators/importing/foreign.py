@@ -47,6 +47,11 @@ def foreign(seconds: int) -> Iterator[None]:
             f"it needs the package {error.name}, which is not here: install it beside torch, or name the folder that "
             "it lies in by PYTHONPATH"
         ) from None
+    except (FileNotFoundError, PermissionError) as error:
+        said = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        raise Failed(
+            f"{place_of(error)}{said}; a source has no files here but its own modules, and no network"
+        ) from None
     except (Exception, SystemExit) as error:  # noqa: BLE001 (the border to a foreign source)
         said = str(error).split("While executing")[0]  # what a tracer adds is of no use to a user
         raise Failed(f"{place_of(error)}{type(error).__name__}: {' '.join(said.split())[:250]}") from None

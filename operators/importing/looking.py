@@ -14,6 +14,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from operators.importing.graphs.inputs import Making, made_inputs, making_of
 from operators.importing.makers import made_by_source
 from operators.importing.problems import KINDS, Problem, problem_of
 from operators.importing.randomness import RANDOM, Drawing, RandomNumbers
-from operators.importing.running import running
+from operators.importing.running import running, sampled
 from operators.importing.substitutes import prepare_torch
 from operators.importing.symbols import at
 from operators.importing.tracing import REAL_S, Leaves, Recorded, Symbolic, Untraced, attempts
@@ -77,6 +78,8 @@ SHORT = (torch.float16, torch.bfloat16)
 FLOATING = ("T", "ACC", "fp16", "bf16", "fp32", "fp64")
 WIDEST = 1e4
 """Largest median of S, as a multiple of the largest result, for which analysed errors tell right from wrong."""
+NO_BOUND = 1e200
+"""A larger S lets any number pass."""
 
 
 # --- real sizes -------------------------------------------------------------------------------------------------------
@@ -391,13 +394,19 @@ class Trials:
         except Failed as error:
             self.made.notes.append(f"errors are measured: {str(error)[:160]}")
             return "measured"
-        for name, y in outputs.items():
-            if y.is_floating_point() and y.numel():
-                largest = float(y.abs().max())
-                if not float(sizes[name].median()) <= WIDEST * (largest or 1.0):
-                    self.made.notes.append("errors are bounded by samples, as their analysis is too wide")
-                    return "sampled"
-        return "running"
+        floating = {name: y for name, y in outputs.items() if y.is_floating_point() and y.numel()}
+        medians = {name: float(sizes[name].median()) for name in floating}
+        if all(medians[name] <= WIDEST * (float(y.abs().max()) or 1.0) for name, y in floating.items()):
+            return "running"
+        if any(median > NO_BOUND for median in medians.values()):  # samples may not tell more
+            with suppress(Failed), foreign(REAL_S):
+                sizes = sampled(reference, "fp32")(*doubles)
+                medians = {name: float(sizes[name].median()) for name in floating}
+            if any(median > NO_BOUND for median in medians.values()):
+                self.made.notes.append("errors are measured, as neither their analysis nor samples bound them")
+                return "measured"
+        self.made.notes.append("errors are bounded by samples, as their analysis is too wide")
+        return "sampled"
 
     def telling(self, dims: Mapping[str, int]) -> float:
         """A spread of inputs that results depend on. It raises Failed where there is none."""

@@ -124,7 +124,9 @@ def _module(request: Mapping[str, Any]) -> Problem:
 
     def made(knob: Knob) -> tuple[Callable[..., Any], list[Any]]:
         names = executed(code, knob, {})
-        return names["Model"](*names["get_init_inputs"]()), list(names["get_inputs"]())
+        first, args = names["get_init_inputs"](), names["get_inputs"]()
+        model = names["Model"](**first) if isinstance(first, Mapping) else names["Model"](*first)
+        return _with_arguments(model, args)
 
     inner = {name for name in sizes if name not in mentioned and not re.fullmatch(r"d\d+", name)}
     return Problem(sizes, made, {name for name in inner if re.sub(r"_\d+$", "", name) not in mentioned})
@@ -138,11 +140,20 @@ def _callable(request: Mapping[str, Any]) -> Problem:
         names = executed(code, knob, {})
         args, call = names[maker](), names[function]
         call = call() if isinstance(call, type) and issubclass(call, nn.Module) else call
-        if isinstance(args, Mapping) and args.keys() <= inspect.signature(call).parameters.keys():
-            return by_name(call, list(args)), list(args.values())
-        return call, list(args) if isinstance(args, tuple | list) else [args]
+        return _with_arguments(call, args)
 
     return Problem(sizes, made, changes=True)
+
+
+def _with_arguments(call: Callable[..., Any], args: Any) -> tuple[Callable[..., Any], list[Any]]:
+    """The function and its arguments in their order, which a source makes as a sequence, as a table by name, or as the
+    only one."""
+    function = call.forward if isinstance(call, nn.Module) else call
+    if isinstance(args, Mapping) and args.keys() <= inspect.signature(function).parameters.keys():
+        if function is call:
+            return by_name(call, list(args)), list(args.values())
+        return call, list(inspect.signature(function).bind(**args).args)
+    return call, list(args) if isinstance(args, tuple | list) else [args]
 
 
 def _axes(request: Mapping[str, Any]) -> Problem:

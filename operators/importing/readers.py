@@ -9,7 +9,7 @@ import ast
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,8 @@ PLAIN = {"float32", "float16", "bfloat16", "float64", "int64", "int32", "int8", 
 MOST_WORKLOADS = 12
 HERE = "problem.py"
 """The file that holds a problem where it is looked at."""
+ROUNDED = 1e-6
+"""Relative difference of a number that was rounded to fp32 and one that was not."""
 EPSILON = 1e-6
 """The small number of a norm that no workload names."""
 
@@ -147,14 +149,14 @@ def _definition(path: Path, beside: Path | None) -> ForeignSource:
     )
     if strange:
         raise UserError(f"{path}: it has tensors of type {', '.join(strange)}, which there is no element type for yet")
-    lines = _workloads(path, raw, beside)
-    notes = []
-    kept = [line for line in lines if all(i["type"] != "safetensors" for i in line["inputs"].values())]
-    if len(kept) < len(lines):
-        notes.append("workloads whose inputs lie in files that are not here are drawn by distributions instead")
+    every = _workloads(path, raw, beside)
+    lines = _spread(every)
+    notes = [*_in_files(path.parent if beside else _above(path), every), *_differing(every)]
+    if len(lines) < len(every):
+        notes.append(f"{len(lines)} of {len(every)} workloads are taken, from the smallest to the largest")
     axes = raw["axes"]
     constants = {name: axis["value"] for name, axis in axes.items() if axis["type"] == "const"}
-    first = max(lines, key=lambda line: math.prod(line["axes"].values())) if lines else None
+    first = lines[-1] if lines else None
     variable = [name for name, axis in axes.items() if axis["type"] == "var"]
     base = {name: first["axes"][name] if first else 64 for name in variable}
     entries = _entries(path, raw, first["inputs"] if first else {}, notes)
@@ -165,7 +167,7 @@ def _definition(path: Path, beside: Path | None) -> ForeignSource:
     for expression in derived.values():
         if not re.fullmatch(r"[\w\s+*/%()-]*", expression):
             raise UserError(f"{path}: the axis expression {quote(expression)} is no arithmetic")
-    workloads = [{**constants, **line["axes"]} for line in lines[:MOST_WORKLOADS]] or [{**constants, **base}]
+    workloads = [{**constants, **line["axes"]} for line in lines] or [{**constants, **base}]
     sizes = {name: (constants | base)[name] for name in axes if name not in derived}
     request = {
         "kind": "axes", "file": HERE, "sizes": sizes, "constants": list(constants), "derived": derived,
@@ -177,7 +179,7 @@ def _definition(path: Path, beside: Path | None) -> ForeignSource:
         "definition": raw["name"],
         "arguments": list(raw["inputs"]),
         "outputs": list(raw["outputs"]),
-        "workloads": lines[:MOST_WORKLOADS],
+        "workloads": lines,
     }
     files = {HERE: raw["reference"]}
     return ForeignSource(name, operator_name(raw["name"]), path, request, files, licence(path), notes, call)
@@ -246,14 +248,56 @@ def _told_by_others(raw: Mapping[str, Any], offsets: Mapping[str, str]) -> dict[
 
 def _workloads(path: Path, raw: Mapping[str, Any], beside: Path | None) -> list[dict[str, Any]]:
     """The workloads of a definition: those beside it, or in a data set's folder of its kind."""
-    above = path.resolve().parents
-    kinds = (str(raw.get("op_type", "")), above[0].name)
-    there = (above[min(2, len(above) - 1)] / "workloads" / kind / f"{raw['name']}.jsonl" for kind in kinds)
+    kinds = (str(raw.get("op_type", "")), path.resolve().parent.name)
+    there = (_above(path) / "workloads" / kind / f"{raw['name']}.jsonl" for kind in kinds)
     place = next((each for each in ([beside] if beside else there) if each.is_file()), None)
     if place is None:
         return []
     lines = [json.loads(line) for line in read_text(place, 64 << 20).splitlines() if line.strip()]
     return [line.get("workload", line) for line in lines]
+
+
+def _above(path: Path) -> Path:
+    """The folder of the data set that holds a definition in `definitions/KIND/`."""
+    above = path.resolve().parents
+    return above[min(2, len(above) - 1)]
+
+
+def _spread(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Workloads of different sizes, at most so many, from the smallest to the largest in even steps."""
+    distinct: dict[str, dict[str, Any]] = {}
+    for line in lines:
+        distinct.setdefault(json.dumps(line["axes"], sort_keys=True), line)
+    ordered = sorted(distinct.values(), key=lambda line: math.prod(line["axes"].values()))
+    if len(ordered) <= MOST_WORKLOADS:
+        return ordered
+    return [ordered[step * (len(ordered) - 1) // (MOST_WORKLOADS - 1)] for step in range(MOST_WORKLOADS)]
+
+
+def _in_files(place: Path, lines: list[dict[str, Any]]) -> Iterator[str]:
+    """A line that tells which inputs of workloads lie in files, whose paths begin at `place`."""
+    told = [[(n, i["path"]) for n, i in line["inputs"].items() if i["type"] == "safetensors"] for line in lines]
+    found = [each for each in told if each]
+    if found:
+        names = ", ".join(f"`{name}`" for name in dict.fromkeys(name for each in found for name, _ in each))
+        first = Path(found[0][0][1])
+        why = "not read" if (place / first).exists() else "not here"
+        yield (
+            f"in {len(found)} of {len(lines)} workloads {names} lie in files of {first.parent}, which are {why}: they "
+            "are drawn by distributions instead"
+        )
+
+
+def _differing(lines: list[dict[str, Any]]) -> Iterator[str]:
+    """A line for each number that workloads give several values, other than by rounding to fp32."""
+    values: dict[str, set[Any]] = {}
+    for line in lines:
+        for name, given in line["inputs"].items():
+            if given["type"] == "scalar":
+                values.setdefault(name, set()).add(given["value"])
+    for name, found in values.items():
+        if max(found) - min(found) > ROUNDED * max(map(abs, found)):
+            yield f"workloads give `{name}` {len(found)} values: the one of the largest workload is taken for all"
 
 
 # --- GPU MODE ---------------------------------------------------------------------------------------------------------

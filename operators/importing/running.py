@@ -406,7 +406,8 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         local = LOCAL[name](y.double(), *values) if name in LOCAL else 2 * y.double().abs()
         if kwargs.get("alpha", 1) != 1:  # a product, which is rounded before it is added
             local = local + (kwargs["alpha"] * args[1]).abs() / 2
-        local = torch.where(y.isinf(), 0.0, local)  # that of a mask, or of what is masked
+        # None of a mask, of what is masked, and of functions of it: exp(-inf) is 0, and |x| |y| no number.
+        local = torch.where(y.isinf() | (local.isnan() & y.isfinite()), 0.0, local)
         return local if error is None else error + local
 
     def _at_ends(

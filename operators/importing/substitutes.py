@@ -374,6 +374,35 @@ def gaussian_nll(
     return reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction)
 
 
+def alignments(
+    scores: torch.Tensor, targets: torch.Tensor, steps: Any, lengths: Any, blank: int = 0, reduction: str = "mean",
+    zero_infinity: bool = False,
+) -> torch.Tensor:  # fmt: skip
+    """The result of ctc_loss, which looks at the lengths first: the sum over alignments of a target and a sequence, one
+    step of time after the other. Targets one behind the other, whose places their lengths tell, are left to torch."""
+    if (scores.dim(), targets.dim()) != (3, 2) or not torch.is_tensor(steps) or not torch.is_tensor(lengths):
+        return torch.nn.functional.ctc_loss(scores, targets, steps, lengths, blank, reduction, zero_infinity)
+    batch, longest = targets.shape
+    targets, lengths = targets.long(), lengths.long()
+    # States of an alignment: a blank, then each label with a blank behind it. Paths lead to one at a step of time.
+    labels = torch.stack([targets, torch.full_like(targets, blank)], 2).reshape(batch, 2 * longest)
+    labels = torch.cat([torch.full_like(targets[:, :1], blank), labels], 1)
+    never = torch.full_like(scores[0, :, :1], -math.inf)
+    state = torch.arange(2 * longest + 1, device=labels.device)
+    skips = (torch.cat([labels[:, :2], labels[:, :-2]], 1) != labels) & (state > 1)
+    paths = torch.where(state < 2, scores[0].gather(1, labels), -math.inf)
+    for step in range(1, scores.shape[0]):
+        one = torch.cat([never, paths[:, :-1]], 1)
+        two = torch.where(skips, torch.cat([never, one[:, :-1]], 1), -math.inf)
+        moved = torch.logaddexp(torch.logaddexp(paths, one), two) + scores[step].gather(1, labels)
+        paths = torch.where((steps > step)[:, None], moved, paths)
+    ends = [paths.gather(1, at[:, None])[:, 0] for at in (2 * lengths, (2 * lengths - 1).clamp(min=0))]
+    loss = -torch.logaddexp(ends[0], torch.where(lengths > 0, ends[1], -math.inf))
+    if zero_infinity:
+        loss = torch.where(loss == math.inf, 0.0, loss)
+    return (loss / lengths.clamp(min=1)).mean() if reduction == "mean" else reduced(loss, reduction)
+
+
 def reduced(loss: torch.Tensor, reduction: str) -> torch.Tensor:
     """The mean of a loss, its sum, or itself."""
     return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
@@ -388,7 +417,7 @@ INSTEAD: dict[Any, Callable[..., Any]] = {
     torch.cov: covariance, torch.Tensor.cov: covariance, torch.corrcoef: correlation,
     torch.Tensor.corrcoef: correlation,
     torch.nn.functional.margin_ranking_loss: margin_ranking, torch.nn.functional.gaussian_nll_loss: gaussian_nll,
-    torch.nn.functional.hinge_embedding_loss: hinge_embedding,
+    torch.nn.functional.hinge_embedding_loss: hinge_embedding, torch.nn.functional.ctc_loss: alignments,
     torch.nn.functional.cosine_embedding_loss: cosine_embedding,
 }  # fmt: skip
 """Functions of torch that no tracer with symbols takes as they are, and what is called in their places."""

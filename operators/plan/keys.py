@@ -30,6 +30,11 @@ TOP: Mapping[str, Key] = {
         'Outputs and buffers that are cleared before the first launch; {name = "y", when = "n > 9"} only if it holds.',
         "[]",
     ),
+    "unwritten": Key(
+        "list of names",
+        "Functions that are left to write; a kernel with any is refused before it is compiled. `evo import` writes it.",
+        "[]",
+    ),
     "tune": Key(
         "table",
         "[tune]: names in capitals, each with a list of integers, the default first; `where`, a list of conditions "

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from operators.definition.spec import CPP_KEYWORDS, IDENTIFIER, RESERVED, Operator
 from operators.dtypes import ACCUMULATOR, DTYPES, TARGETS
-from operators.errors import PlanError, quote, unknown
+from operators.errors import PlanError, UnwrittenError, quote, unknown
 from operators.expression import Expression
+from operators.files import read_text
 from operators.plan import keys
 from operators.plan.header import Header, HeaderTable, read_header, show
 from operators.plan.launch import (
@@ -36,7 +38,7 @@ from operators.plan.tensor_map import L2_PROMOTIONS, MAX_RANK, OOB_FILLS, SWIZZL
 
 __all__ = [
     "FACTS", "Argument", "ArgumentKind", "Buffer", "Launch", "Plan", "ResolvedBuffer", "ResolvedLaunch",
-    "ResolvedPlan", "ResolvedTensorMap", "TensorMap", "Zero", "environment", "parse_plan",
+    "ResolvedPlan", "ResolvedTensorMap", "TensorMap", "Zero", "environment", "left_to_write", "parse_plan",
 ]  # fmt: skip
 
 MAX_LAUNCHES = 2048
@@ -58,6 +60,17 @@ def parse_plan(source: str, operator: Operator, target: str, *, name: str | None
     if target not in TARGETS:
         raise PlanError(f"no such target {target!r}; there are {', '.join(TARGETS)}", source=name)
     return _Reader(read_header(source, name), operator, target).plan()
+
+
+def left_to_write(file: Path, operator: Operator, target: str) -> str:
+    """What a kernel file's header says to be left to write in it, in one line; empty where nothing is."""
+    try:
+        parse_plan(read_text(file), operator, target, name=str(file))
+    except UnwrittenError as error:
+        return str(error)
+    except PlanError:  # a verdict tells of it
+        pass
+    return ""
 
 
 _TUNABLE = re.compile(r"[A-Z][A-Z0-9_]*")
@@ -101,6 +114,7 @@ class _Reader:
         if not launches:
             raise self.top.error('there is no [[launch]]; a plan needs one, with kernel = "name" and args = ["x"]')
         _check_groups(self.header, launches, groups)
+        self._check_written(launches)
         return Plan(
             target=self.target,
             requires=self._expression(self.top, "requires", self.top.table.get("requires", 1), self.numbers),
@@ -353,6 +367,22 @@ class _Reader:
             if names.count(name) > 1:
                 raise self.top.error(f"names `{name}` more than once", "zero")
         return tuple(Zero(name, when) for name, when in listed)
+
+    def _check_written(self, launches: tuple[Launch, ...]) -> None:
+        """Refuse a kernel with functions that are left to write."""
+        left = self.top.items("unwritten", 0, MAX_LAUNCHES, '["rows"]')
+        functions = {re.split(r"[<(]", launch.kernel)[0].strip() for launch in launches}
+        for name in left:
+            if name not in functions:
+                near = unknown("function", name, functions) if isinstance(name, str) else f"holds {show(name)}"
+                raise self.top.error(f"may name functions of launches: {near}", "unwritten")
+        if left:
+            raise UnwrittenError(
+                f"{', '.join(f'{name}()' for name in left)} {'is' if len(left) == 1 else 'are'} left to write: write "
+                f"{'it' if len(left) == 1 else 'them'}, then take `unwritten` out of the header",
+                line=self.header.line(("unwritten",)),
+                source=self.header.file,
+            )
 
     def _cleared(self, index: int, entry: Any) -> tuple[Any, Expression | None]:
         """The buffer that an entry of `zero` names, and when it is to be cleared."""

@@ -15,11 +15,12 @@ from fitness.oracle.inputs import draw
 from fitness.oracle.source import of_rows
 from operators.catalog import functions, load
 from operators.definition.spec import Operator
-from operators.errors import OperatorError, UserError
+from operators.errors import OperatorError, UnwrittenError, UserError
 from operators.importing.draws import drawn_integers, found_rules
 from operators.importing.executing import RunningSource, in_one_type, packed, unpacked
 from operators.importing.foreign import Failed
 from operators.importing.readers import read
+from operators.plan.reading import parse_plan
 from tests.importing.test_users import verdict
 
 SOURCE = """
@@ -118,6 +119,14 @@ def test_what_is_assumed_of_a_loop_over_rows_is_told(paged: tuple[Operator, list
     assert [line for line in lines if "is left to write" in line] == [
         "paged() of naive.cpp and of naive.cu is left to write: origin/ holds the source that says what it computes"
     ]
+
+
+@pytest.mark.slow
+def test_the_kernels_of_a_loop_over_rows_say_that_they_are_left_to_write(paged: tuple[Operator, list[str]]) -> None:
+    operator, _ = paged
+    for target in ("cpu", "cuda"):
+        with pytest.raises(UnwrittenError, match=r"paged\(\) is left to write"):
+            parse_plan(operator.naive(target), operator, target)
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from fitness.targets import place
 from operators.catalog import functions, load
 from operators.definition.spec import Task
 from operators.errors import UserError
+from operators.importing.folder import together
 from operators.importing.looking import Trials
 from operators.importing.problems import problem_of
 from operators.importing.readers import read
@@ -560,7 +561,7 @@ def test_what_no_graph_can_say_is_executed_as_it_is_or_told(body: str, reason: s
 
 
 HOSTILE = {
-    "open('/etc/passwd').read()": "PermissionError",
+    "open('/etc/passwd').read()": "'/etc/passwd'; a source has no files here but its own modules",
     "import os; os.listdir('/root')": "PermissionError",
     "import socket; socket.create_connection(('127.0.0.1', 9))": "Error",
     "import os\nwhile True: os.fork()": "",
@@ -670,3 +671,44 @@ def test_no_name_that_a_look_brings_back_gets_into_code(
     with pytest.raises(UserError, match="is no name"):
         import_problem(str(BASE), out=tmp_path / "made")
     assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.slow
+def test_inputs_that_a_source_names_have_the_order_of_its_parameters(tmp_path: Path) -> None:
+    source = """
+import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self, width, *, scale):
+        super().__init__()
+        self.scale, self.layer = scale, torch.nn.Linear(width, width)
+
+    def forward(self, x, y):
+        return x - self.layer(y) * self.scale
+
+
+rows, width = 12, 8
+
+
+def get_inputs():
+    return {"y": torch.rand(rows, width), "x": torch.rand(rows, width)}
+
+
+def get_init_inputs():
+    return {"scale": 3.0, "width": width}
+"""
+    (tmp_path / "1_Named.py").write_text(source, encoding="utf-8")
+    folder, _ = import_problem(str(tmp_path / "1_Named.py"), out=tmp_path / "named")
+    operator = load(str(folder))
+    assert [tensor.name for tensor in operator.inputs] == ["layer_weight", "layer_bias", "x", "y"]
+    assert operator.dims == ("rows", "width")
+
+
+def test_what_is_said_of_many_tensors_alike_is_said_once() -> None:
+    lines = [f"`norm{number}` is 1 everywhere in the source, and drawn from 0.5 to 1.5 here" for number in range(9)]
+    several = "`norm0`, `norm1`, `norm2`, `norm3`, `norm4`, `norm5` and 3 others are 1 everywhere in the source, and "
+    mask = ["`mask` is drawn from what its values looked like"]
+    assert together([*lines, *mask, "constant: n"]) == [f"{several}drawn from 0.5 to 1.5 here", *mask, "constant: n"]
+    both = ["`a` is drawn from what its values looked like", "`b` is drawn from what its values looked like"]
+    assert together(both) == ["`a`, `b` are drawn from what their values looked like"]

@@ -321,6 +321,12 @@ def test_samples_bound_what_a_recurrence_of_many_steps_errs(name: str) -> None:
         assert bool(((low[key] - y).abs() <= allowed).all())
 
 
+def test_functions_of_what_is_masked_are_no_further_off_than_others() -> None:
+    x = torch.tensor([[0.5, -1.0, -math.inf], [-math.inf] * 3], dtype=torch.float64)
+    for function in (torch.exp, lambda x: torch.logaddexp(x, x.roll(1, 1))[0]):
+        assert all(bool((bound(function)(x)[function(x).isfinite()] < 100).all()) for bound in (running, sampled))
+
+
 def test_samples_know_what_analysis_knows() -> None:
     x = torch.rand(4, 6, dtype=torch.float64)
     moved = sampled(lambda x: torch.cat([x.t().reshape(4, 6), torch.relu(x)], 1).flip(0).sort(1)[0])(x)

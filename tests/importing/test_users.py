@@ -27,6 +27,7 @@ from operators.importing.decompositions import RULES
 from operators.importing.graphs.faint import fainter, leaning, levels
 from operators.importing.pairs import Complex, RealParts, pair_of
 from operators.importing.problems import compiled
+from operators.importing.readers import read
 from operators.importing.running import running
 from operators.kernel import Kernel
 from tests.importing.exporting import graph_of
@@ -61,6 +62,16 @@ USERS: dict[str, tuple[tuple[str, ...], str]] = {
             return hinge, margin, angle, spread, F.rms_norm(a, (a.shape[1],)), a.nanmean(0)
         def make():
             return torch.randn(40, 12), torch.randn(40, 12)
+     """),
+    "aligned": (("N", "C", "L"), """
+        def aligned(logits, targets, steps, lengths):
+            scores = logits.log_softmax(-1)
+            each = F.ctc_loss(scores, targets, steps, lengths, blank=2, reduction="none", zero_infinity=True)
+            return each, F.ctc_loss(scores, targets, steps, lengths, zero_infinity=True)
+        def make():
+            N, C, L = 6, 9, 4
+            targets = torch.randint(1, C, (N, L))
+            return torch.randn(7, N, C), targets, torch.randint(1, 8, (N,)), torch.randint(1, L + 1, (N,))
      """),
     "trained": (("d0", "d1", "d2"), """
         def trained(x, mean, variance, weight, bias):
@@ -398,6 +409,42 @@ def definition(path: Path, argument: str, reference: str) -> str:
     }  # fmt: skip
     path.write_text(json.dumps(told))
     return str(path)
+
+
+def test_workloads_of_a_data_set_are_spread_over_its_sizes_and_what_lies_in_files_is_told(tmp_path: Path) -> None:
+    axes = {"n": {"type": "var"}}
+    inputs = {"x": {"shape": ["n"], "dtype": "float32"}, "at": {"shape": ["n"], "dtype": "int32"}}
+    inputs |= {name: {"shape": None, "dtype": "float32"} for name in ("scale", "shift")}  # type: ignore[dict-item]
+    outputs = {"y": {"shape": ["n"], "dtype": "float32"}}
+    definition = {"name": "moved", "op_type": "moves", "axes": axes, "inputs": inputs, "outputs": outputs}
+    definition["reference"] = "def run(x, at, scale, shift):\n    return x[at.long()] * scale + shift\n"
+    place = {"type": "safetensors", "path": "./blob/moved/a.safetensors", "tensor_key": "at"}
+    lines = []
+    for size in (8, 8, *range(1, 41), 8):
+        scale = {"type": "scalar", "value": 0.08838834764831843 if size % 2 else 0.0883883461356163}
+        given = {"x": {"type": "random"}, "at": place, "scale": scale, "shift": {"type": "scalar", "value": size}}
+        lines.append(json.dumps({"definition": "moved", "workload": {"axes": {"n": size}, "inputs": given}}))
+    for path, text in (
+        ("definitions/moves/moved.json", json.dumps(definition)),
+        ("workloads/moves/moved.jsonl", "\n".join(lines)),
+    ):
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text(text, encoding="utf-8")
+    found = read(str(tmp_path / "definitions/moves/moved.json"))
+    sizes = [each["n"] for each in found.request["workloads"]]
+    assert (len(sizes), sizes[0], sizes[-1]) == (12, 1, 40) and sizes == sorted(set(sizes))
+    assert found.request["sizes"] == {"n": 40} and found.request["inputs"]["shift"]["value"] == 40
+    absent = (
+        "in 43 of 43 workloads `at` lie in files of blob/moved, which are not here: they are drawn by distributions"
+    )
+    assert found.notes == [
+        f"{absent} instead",
+        "workloads give `shift` 40 values: the one of the largest workload is taken for all",
+        "12 of 43 workloads are taken, from the smallest to the largest",
+    ]
+    (tmp_path / "blob/moved").mkdir(parents=True)
+    (tmp_path / "blob/moved/a.safetensors").write_bytes(b"")
+    assert "which are not read" in read(str(tmp_path / "definitions/moves/moved.json")).notes[0]
 
 
 def test_a_number_of_a_definition_without_workloads_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -357,6 +357,10 @@ def literal(value: float | bool) -> str:
 # --- a whole file -----------------------------------------------------------------------------------------------------
 
 
+ORDERS = re.compile(r"aten\.((arg|a|cum)?(max|min)|sort|topk|max_pool\w+)\.\w+")
+"""Operators whose loops compare numbers, and add none."""
+
+
 @dataclass(frozen=True)
 class Generated:
     """A kernel file, and what it lacks."""
@@ -383,6 +387,8 @@ class Writer:
         self.scratch: dict[str, tuple[str, tuple[str, ...]]] = {}
         """Type and shape by name."""
         self.missing: list[str] = []
+        self.unwritten: list[str] = []
+        """Names of functions without a body."""
         self.joined: dict[int, list[tuple[tuple[Array, ...], Array]]] = {}
         """Arrays that were joined, and the result, by axis."""
         self.arrays: dict[tuple[str, int], Array] = {}
@@ -437,6 +443,8 @@ class Writer:
         """One launch."""
         kernel = LoopKernel(f"step{len(self.kernels) + 1}_{node.op.split('.')[1].strip('_')}", self.target, self.graph)
         yield kernel
+        if ORDERS.fullmatch(node.op) or not {"T", "ACC", "float", "double"} & {*kernel.written.values()}:
+            kernel.along.clear()  # it adds no numbers that are rounded
         self.kernels.append(kernel)
 
     def shape(self, node: Node, index: int = 0) -> tuple[str, ...]:
@@ -474,6 +482,7 @@ class Writer:
             kernel.line(f"// {kernel.name} is left to write: {reason}.")  # by its name, so that none is like it
             for output in filter(None, outputs):
                 kernel.written[output.stored] = CPP_TYPES[output.dtype]
+        self.unwritten.append(kernel.name)
         self.missing.append(f"{kernel.name}() of naive.{'cu' if self.target == 'cuda' else 'cpp'}: {reason}")
         return outputs
 
@@ -500,7 +509,8 @@ class Writer:
         served = [functions.setdefault(kernel.form(), kernel).name for kernel in self.kernels]
         launches = [kernel.launch(names, name) for kernel, name in zip(self.kernels, served, strict=True)]
         texts = [kernel.text() for kernel in functions.values()]
-        return "\n\n".join(("\n\n".join(("/*! evo", *tables, *folded(launches))) + "\n*/", *texts)) + "\n"
+        head = f"/*! evo\nunwritten = {json.dumps(self.unwritten)}" if self.unwritten else "/*! evo"
+        return "\n\n".join(("\n\n".join((head, *tables, *folded(launches))) + "\n*/", *texts)) + "\n"
 
     def _terms(self) -> str:
         found = {product(list(kernel.along.values())) for kernel in self.kernels}

@@ -14,6 +14,9 @@ from typing import Any
 from operators.importing.graphs.graph import Node
 from operators.importing.graphs.kernels import Array, LoopKernel, Writer, as_text, axes, cast, kind, product, shared
 
+ROW = 64
+"""Results of a convolution that a CPU adds up at once."""
+
 
 def _spread(shape: Sequence[str], along: Sequence[int], kept: Sequence[str], inner: Sequence[str]) -> list[str]:
     """The index of an element, from indices of the axes that are left and of those that are gone along."""
@@ -427,6 +430,9 @@ def convolution(
     strides, pads, dilations = (_each(value, rank) for value in (stride, padding, dilation))
     groups = as_text(groups)
     each, own = shared(x.shape[1], groups), shared(out.shape[1], groups)
+    if writer.target == "cpu" and not transposed:
+        _convolved_rows(writer, node, out, x, weight, bias, (strides, pads, dilations), (groups, each, own))
+        return out
     with writer.kernel(node) as kernel, kernel.parallel(out.shape) as index:
         n, c, *o = index
         kernel.line("ACC sum = 0;")
@@ -454,6 +460,39 @@ def convolution(
             kernel.line(f"sum += {kernel.get(x, [n, channel, *places], 'ACC')} * {kernel.get(weight, filters, 'ACC')};")
         kernel.put(out, index, f"sum + {kernel.get(bias, [c], 'ACC')}" if isinstance(bias, Array) else "sum")
     return out
+
+
+def _convolved_rows(
+    writer: Writer, node: Node, out: Array, x: Array, weight: Array, bias: Any, along: Sequence[Sequence[Any]],
+    channels: tuple[str, str, str],
+) -> None:  # fmt: skip
+    """A convolution on a CPU: a row of results at once, whose inputs lie beside each other."""
+    (strides, pads, dilations), (groups, each, own) = along, channels
+    with writer.kernel(node) as kernel, kernel.parallel(out.shape[:-1]) as index:
+        (n, c, *o), width, last = index, kernel.size(out.shape[-1]), len(x.shape) - 3
+        with kernel.braces(f"for (long long t = 0; t < {width}; t += {ROW})"):
+            kernel.line(f"long long count = {width} - t < {ROW} ? {width} - t : {ROW};")
+            kernel.line(f"ACC sums[{ROW}] = {{0}};")
+            with kernel.loop("r", each) as r, kernel.loops(weight.shape[2:], "k") as k, ExitStack() as inside:
+                places = []
+                for axis in range(last + 1):
+                    s, p, d = (kernel.size(v[axis]) for v in (strides, pads, dilations))
+                    size = kernel.size(x.shape[2 + axis])
+                    if axis < last:
+                        kernel.line(f"long long p{axis} = {o[axis]} * {s} - {p} + {k[axis]} * {d};")
+                        inside.enter_context(kernel.braces(f"if (p{axis} >= 0 && p{axis} < {size})"))
+                        places.append(f"p{axis}")
+                kernel.line(f"long long p{last} = t * {s} - {p} + {k[last]} * {d};")
+                kernel.line(f"long long first = p{last} < 0 ? ({s} - 1 - p{last}) / {s} : 0;")
+                kernel.line(f"long long end = p{last} < {size} ? ({size} - 1 - p{last}) / {s} + 1 : 0;")
+                channel = r if groups == "1" else f"({c} / {kernel.size(own)} * {kernel.size(each)} + {r})"
+                kernel.line(f"ACC factor = {kernel.get(weight, [c, r, *k], 'ACC')};")
+                with kernel.braces("for (long long j = first; j < (end < count ? end : count); j++)"):
+                    value = kernel.get(x, [n, channel, *places, f"(p{last} + j * {s})"], "ACC")
+                    kernel.line(f"sums[j] += {value} * factor;")
+            with kernel.braces("for (long long j = 0; j < count; j++)"):
+                own_bias = f" + {kernel.get(bias, [c], 'ACC')}" if isinstance(bias, Array) else ""
+                kernel.put(out, [*index, "(t + j)"], f"sums[j]{own_bias}")
 
 
 def _window(
