@@ -63,7 +63,7 @@ def parse_plan(source: str, operator: Operator, target: str, *, name: str | None
 
 
 def left_to_write(file: Path, operator: Operator, target: str) -> str:
-    """What a kernel file's header says to be left to write in it, in one line; empty where nothing is."""
+    """The line that says which functions of a kernel file are left to write; empty where none is."""
     try:
         parse_plan(read_text(file), operator, target, name=str(file))
     except UnwrittenError as error:
