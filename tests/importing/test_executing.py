@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from shutil import copytree
 
 import numpy as np
 import pytest
@@ -146,8 +147,9 @@ def test_inputs_of_a_loop_over_rows_are_valid(paged: tuple[Operator, list[str]])
 def test_a_kernel_that_a_user_writes_for_a_loop_over_rows_is_right_and_wrong_ones_are_refused(
     paged: tuple[Operator, list[str]], tmp_path: Path
 ) -> None:
-    operator, _ = paged
-    (operator.folder / "naive.cpp").write_text(KERNEL, encoding="utf-8")
+    folder = copytree(paged[0].folder, tmp_path / "paged")
+    (folder / "naive.cpp").write_text(KERNEL, encoding="utf-8")
+    operator = load(str(folder))
     right, *refused = verdict(operator, tmp_path, *WRONG)
     assert right is None and all(refused)
 
