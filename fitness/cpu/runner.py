@@ -35,8 +35,10 @@ COMPILED_BYTES = 1 << 30
 """Largest file that a library's call may write: torch.compile keeps what it makes."""
 COMPILE_S = 120.0
 """Limit of time of a library's call to be prepared and compiled for one set of inputs."""
+PATIENCE = 4
+"""Multiple of its limit that a call may take which was not given that much time to compute, as in runner.cpp."""
 GRACE_S = 5.0
-"""Time beyond the kernel's limit that the runner may take to say that it did not finish."""
+"""Time beyond that which the runner may take to say that a call did not finish."""
 STACK_BYTES = 8 << 20
 STACK_POISONED, STACK_POISONED_DEEP = 64 << 10, 7 << 20
 POISON_BYTES = 1 << 20
@@ -166,7 +168,7 @@ class CpuRunner:
             order = self._sealing(secret) if sealed else _telling(secret, pipe)
             self._send(RUN, words, fds=[order, self._full_of(poison).fd] if deep else [order])
             try:
-                elapsed, outside, told = self._receive(3, timeout_s + GRACE_S, "while it ran")
+                elapsed, outside, told = self._receive(3, PATIENCE * timeout_s + GRACE_S, "while it ran")
             except _Overdue:
                 message = f"it did not finish within {timeout_s:.2f} s while it ran"
                 raise KernelFault(Status.TIMEOUT, message) from None

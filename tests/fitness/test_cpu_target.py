@@ -7,7 +7,10 @@ import os
 import resource
 import shutil
 import signal
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +22,7 @@ from fitness.cpu.runner import CpuRunner
 from fitness.cpu.target import CpuDevice, CpuFitness, CpuSession, PreparedCpuKernel
 from fitness.evaluation import Evaluation, Level, Rejection, Status
 from fitness.judging import checks
-from fitness.judging.base import Anchor, Built
+from fitness.judging.base import CALL_LIMIT_S, Anchor, Built
 from fitness.judging.device import KernelFault, KilledFromOutside, Sample
 from fitness.judging.levels import judge
 from fitness.judging.paired import LIBRARY_PAIRS, Measurement, Pairing
@@ -159,6 +162,34 @@ def test_kernels_that_others_are_compared_with_may_lose_their_processes(stage: C
     for child in children:
         os.kill(int(child.name), signal.SIGKILL)
     assert verdict(stage, axpb_kernel(RIGHT)).correct
+
+
+@pytest.mark.slow
+def test_a_call_that_gets_no_processor_for_longer_than_its_limit_is_waited_for(stage: CpuFitness) -> None:
+    held = stage.device.prepare(axpb_kernel(f"for (volatile long i = 0; i < 1000000000; i++) {{}} {RIGHT}"))
+    assert not isinstance(held, Rejection)
+    case, stopped = stage.bench.checks.case(stage.workloads[0], "nominal", at_end=False), []
+    with closing(stage.device.open(held)) as session:
+        session.bind(0, case, at_end=False)
+        before = {*descendants(os.getpid())}
+
+        def stop() -> None:
+            while not (children := {*descendants(os.getpid())} - before):
+                time.sleep(0.001)
+            stopped.extend(children)
+            for child in children:
+                os.kill(child, signal.SIGSTOP)
+            time.sleep(1.5 * CALL_LIMIT_S)
+            for child in children:
+                os.kill(child, signal.SIGCONT)
+
+        watcher = threading.Thread(target=stop)
+        watcher.start()
+        begin = time.monotonic()
+        session.run(0, poison=0)
+        assert time.monotonic() - begin > CALL_LIMIT_S
+        watcher.join()
+    assert stopped
 
 
 def _text(file: Path) -> str:
