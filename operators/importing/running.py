@@ -226,6 +226,10 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 error = error + self.stored * size + torch.where(size < self.least, size / (2 * self.roundoff), 0.0)
             self.keep(y, torch.where(over, error.clamp(min=INFINITE), error))
 
+    def where_it_fits(self, error: Tensor, size: Tensor, y: Tensor) -> Tensor:
+        """The errors of sums with terms of a total size, the largest where a sum on the way may leave the range."""
+        return torch.where((size > self.most_sum) & y.isfinite(), LARGEST, error)
+
     def magnitude(self, y: Tensor) -> Tensor:
         """S of a result."""
         last = self.stored * torch.nan_to_num(y.double().abs(), nan=0.0, posinf=0.0)
@@ -574,14 +578,17 @@ def _sum(run: RunningErrors, func: Any, y: Tensor, x: Tensor, dims: Any = None, 
     if y.is_floating_point():  # those of integers are exact
         size = size + run.leaning(x, along) * x.double().abs()
     total: Tensor = size.sum(along, keep) if x.dim() else size
-    return total / count + (1 + run.stored) * y.abs() if "mean" in func._schema.name else total
+    if "mean" in func._schema.name:
+        total = total / count + (1 + run.stored) * y.abs()
+    return run.where_it_fits(total, x.double().abs().sum(along, keep) if x.dim() else x.double().abs(), y)
 
 
 def _cumsum(run: RunningErrors, func: Any, y: Tensor, x: Tensor, dim: int, **_: Any) -> Tensor:
     count = x.shape[dim] if x.dim() else 1
     if not y.is_floating_point():
         return torch.cumsum(run.sized(x), dim)
-    return torch.cumsum(run.sums(count) * x.double().abs() + run.sized(x), dim)
+    size = x.double().abs()
+    return run.where_it_fits(torch.cumsum(run.sums(count) * size + run.sized(x), dim), torch.cumsum(size, dim), y)
 
 
 def _logcumsumexp(run: RunningErrors, func: Any, y: Tensor, x: Tensor, dim: int) -> Tensor:
@@ -693,7 +700,8 @@ def _mean_of(run: RunningErrors, func: Any, y: Tensor, x: Tensor, *args: Any) ->
     if "avg_pool" in func._schema.name and "adaptive" not in func._schema.name:
         count = math.prod(args[0]) if len(args[0]) > 1 else args[0][0] ** (x.dim() - 2)
     weights = 4 * max(x.shape[-2:]) if "linear" in func._schema.name else 1
-    return func(run.sized(x), *args) + (run.sums(count) + weights) * func(x.double().abs(), *args)  # type: ignore[no-any-return]
+    size: Tensor = func(x.double().abs(), *args)
+    return run.where_it_fits(func(run.sized(x), *args) + (run.sums(count) + weights) * size, (count - 1) * size, y)
 
 
 class _Moments:

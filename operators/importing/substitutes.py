@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -53,6 +54,7 @@ def prepare_torch() -> None:
     math.sqrt = either_root
     nn.functional.linear = linear_of_rows
     prepare_dropouts()
+    numbers.Integral.register(torch.SymInt)  # norms ask whether their shape is one number
     nn.modules.rnn.isinstance = lambda x, kind: isinstance(x, (int, torch.SymInt) if kind is int else kind)  # type: ignore[attr-defined]
     WHOLE.update(whole_recurrences())
     for name in ("constant_pad_nd", *(f"{kind}_pad{n}d" for kind in ("reflection", "replication") for n in (1, 2, 3))):

@@ -683,9 +683,10 @@ class Model(torch.nn.Module):
     def __init__(self, width, *, scale):
         super().__init__()
         self.scale, self.layer = scale, torch.nn.Linear(width, width)
+        self.norm = torch.nn.LayerNorm(width, elementwise_affine=False)
 
     def forward(self, x, y):
-        return x - self.layer(y) * self.scale
+        return self.norm(x - self.layer(y) * self.scale)
 
 
 rows, width = 12, 8

@@ -168,6 +168,21 @@ def test_results_are_any_number_where_sums_on_the_way_leave_the_range_of_fp32(re
     assert bool((16 * ACCUMULATED * large >= reference(x * 1e25)[1].abs()).all())
 
 
+@pytest.mark.parametrize(
+    "reference",
+    [
+        lambda x: x.mean(1),
+        lambda x: torch.cat((x, -x), 1).sum(1),
+        lambda x: torch.cat((x, -x), 1).cumsum(1)[:, -1],
+        lambda x: torch.nn.functional.avg_pool1d(x[:, None], 8)[:, 0, 0],
+    ],
+)
+def test_a_sum_is_any_number_where_it_leaves_the_range_on_its_way(reference: Any) -> None:
+    x = torch.tensor([[1e18], [1e38]], dtype=torch.float64).expand(2, 8)
+    usual, large = running(reference)(x)
+    assert usual < 1e21 and large > 1e200
+
+
 @pytest.mark.parametrize("product", [torch.mul, lambda x, y: x @ y, lambda x, y: torch.addcmul(y, y, x)])
 def test_zero_times_what_leaves_the_range_of_fp32_is_any_number(product: Any) -> None:
     """0 in fp64, 0 * inf in fp32."""
