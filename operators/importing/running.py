@@ -210,10 +210,7 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
             memory = torch.zeros(count, dtype=torch.float64, device=x.device)
             self._held[storage._cdata] = StorageWeakRef(storage), memory  # type: ignore[no-untyped-call]
         shadow = self._held[storage._cdata][1].as_strided(x.size(), x.stride(), x.storage_offset())
-        if error is None:
-            shadow.zero_()
-        else:
-            shadow.copy_(_bounded(error))
+        shadow.copy_(shadow.new_zeros(()) if error is None else _bounded(error))
 
     def keep_floating(self, y: Tensor, error: Tensor | None, exact: bool = False) -> None:
         """The same for a result that is stored, and rounded unless it is exact: what leaves the range is any number."""
@@ -572,14 +569,12 @@ def _length(x: Tensor, along: Sequence[int]) -> int:
 
 
 def _sum(run: RunningErrors, func: Any, y: Tensor, x: Tensor, dims: Any = None, keep: bool = False, **_: Any) -> Tensor:
-    along = _axes(x, dims)
-    count = _length(x, along)
-    size = run.sized(x)
+    along, size = _axes(x, dims), run.sized(x)
     if y.is_floating_point():  # those of integers are exact
         size = size + run.leaning(x, along) * x.double().abs()
     total: Tensor = size.sum(along, keep) if x.dim() else size
     if "mean" in func._schema.name:
-        total = total / count + (1 + run.stored) * y.abs()
+        total = total / _length(x, along) + (1 + run.stored) * y.abs()
     return run.where_it_fits(total, x.double().abs().sum(along, keep) if x.dim() else x.double().abs(), y)
 
 
