@@ -156,9 +156,10 @@ class RunConfig(BaseModel):
             operator.naive(task.target)
             check_reference(operator)
             config.make_strategy(operator, task)
-        left = [left_to_write(op.ancestor("naive", task.target), op, task.target) for op, task in tasks]
-        if all(left):  # of several tasks the others are searched, and this is the fault of those without a kernel
-            raise UserError(left[0])
+        left = (left_to_write(op.ancestor("naive", task.target), op, task.target) for op, task in tasks)
+        # Of several tasks the others are searched, so files are read up to the first that has its kernel.
+        if (first := next(left, "")) and all(left):
+            raise UserError(first)
         return config
 
     def check_budget(self) -> None:
