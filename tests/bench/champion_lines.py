@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any, get_args
 
 from evo.config import read_toml
+from evo.packaging.champion import MOST_SLOWER
 from operators.libraries import Kind
 
 CAMPAIGN = Path(__file__).parents[2] / "runs" / "configs" / "campaign"
@@ -15,8 +17,6 @@ CAMPAIGN = Path(__file__).parents[2] / "runs" / "configs" / "campaign"
 NEAR = 0.9
 """Share of the roofline that a kernel which moves data is to reach."""
 CLASSES = (*get_args(Kind), "mixed")
-MOST_SLOWER = 0.02
-"""Share by which a kernel may be slower at a size."""
 UNTRIED = "calls, nothing compiled tried"
 """The class of a task of which it is not known whether a compiled rival is the strongest."""
 Row = Mapping[str, Any]
@@ -72,7 +72,7 @@ def _by_size(rows: Sequence[Row]) -> str:
 def _slower(rows: Sequence[Row], beside: str) -> tuple[int, int]:
     """The number of sizes at which a kernel is slower, and of all."""
     highs = [around[2] for row in rows for around in (row.get(beside) or {}).values()]
-    return sum(high < 1 - MOST_SLOWER for high in highs), len(highs)
+    return sum(high < math.exp(-MOST_SLOWER) for high in highs), len(highs)
 
 
 def _kinds(rows: Sequence[Row]) -> Iterator[tuple[str, Callable[[Row], bool]]]:
