@@ -23,6 +23,7 @@ from evo.individual import Individual
 from evo.search.driver import Search
 from evo.session import run_row
 from evo.store import Store
+from evo.store.reads import rows_of
 from evo.strategies.base import Ancestors, Chooser, Rival, StrategyContext
 from evo.strategies.population import Cell, Elite
 from fitness.evaluation import CheckError, Evaluation, Level, Timing
@@ -191,6 +192,9 @@ async def session(
     with Store(folder, create=fresh) as store:
         if fresh:
             store.commit({"runs": [run_row(made, folder)]}).result()
+        # A run keeps the device that it began with: peaks that are measured again later may differ, and so prompts.
+        begun = RunConfig.from_json(rows_of(store, "runs.run")[0]["config_json"])
+        made = made.model_copy(update={"device": begun.device})
         return await Search(
             made, store, InlinePool(dict(fitness or stages(made))), on_change=on_change, now=now, wait_s=wait_s
         ).run()
