@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from pathlib import Path
@@ -24,13 +24,14 @@ from fitness.sandbox.memory import Memory
 from operators.catalog import Functions
 from operators.definition.spec import Operator
 
-CHUNK = 1 << 24
-"""Elements that are looked at in one go, so that temporaries stay small beside the tensors."""
 JUDGE = Path(__file__).with_name("judge.cu")
 THREADS, MOST_BLOCKS, SUMS = 256, 1024, 5
 """Constants as in judge.cu; enough blocks to fill any GPU."""
 TYPES = {torch.float32: "judge<float>", torch.float64: "judge<double>", torch.bfloat16: "judge<unsigned short>"}
-"""Types that judge.cu reads as they are."""
+"""Kernels that judge, by the type that they read as it is."""
+LIMIT = "limit"
+KERNELS = (*TYPES.values(), LIMIT)
+"""Kernels of judge.cu."""
 T = TypeVar("T")
 
 
@@ -158,24 +159,17 @@ class _Kernels:
         if not made.cubin:
             raise RuntimeError(f"{JUDGE.name} does not compile: {made.log[:2000]}")
         module = call("ModuleLoadData", made.cubin)
-        self._functions = {
-            dtype: call("ModuleGetFunction", module, made.lowered[name].encode()) for dtype, name in TYPES.items()
-        }
+        self._functions = {name: call("ModuleGetFunction", module, made.lowered[name].encode()) for name in KERNELS}
         self._parts = torch.empty(MOST_BLOCKS, SUMS, dtype=torch.float64, device=f"cuda:{ordinal}")
         self._ticket = torch.zeros(1, dtype=torch.int32, device=f"cuda:{ordinal}")
         self._result = torch.empty(SUMS, dtype=torch.float64, device=f"cuda:{ordinal}")
         self._outputs = [pointer(t.data_ptr()) for t in (self._parts, self._ticket, self._result)]
-        self._arguments = LaunchArguments([bytes(8)] * 7)
 
     def judge(self, y: torch.Tensor, expected: torch.Tensor, allowed: torch.Tensor) -> Judgement:
         """Judges at least one element."""
         tensors = [t.contiguous() for t in (y if y.dtype in TYPES else y.double(), expected, allowed)]
         count = y.numel()
-        sizes = min(-(-count // THREADS), MOST_BLOCKS), 1, 1, THREADS, 1, 1, 0
-        values = [*(pointer(t.data_ptr()) for t in tensors), struct.pack("<q", count), *self._outputs]
-        stream = driver().CUstream(torch.cuda.current_stream(y.device).cuda_stream)
-        call("LaunchKernel", self._functions[tensors[0].dtype], *sizes, stream, self._arguments.placed(values), 0)
-        largest, squares, bad, first, changes = self._result.tolist()
+        largest, squares, bad, first, changes = self._sums(TYPES[tensors[0].dtype], tensors, count)
         return Judgement(
             largest,
             math.sqrt(squares / count),
@@ -184,13 +178,30 @@ class _Kernels:
             int(min(2 * changes + 1, count)),
         )
 
+    def bound(self, y: torch.Tensor, s: torch.Tensor, limits: Sequence[float]) -> ErrorBound:
+        """Bounds at least one element; `limits` in the order of judge.cu."""
+        allowed = torch.empty(y.numel(), dtype=torch.float64, device=y.device)
+        tensors, count = [y.contiguous(), s.contiguous(), allowed], y.numel()
+        least, usual, *_ = self._sums(LIMIT, tensors, count, struct.pack("<7d", *limits))
+        return ErrorBound(allowed, math.sqrt(least / count), math.sqrt(usual / count))
+
+    def _sums(self, name: str, tensors: Sequence[torch.Tensor], count: int, *numbers: bytes) -> list[float]:
+        """The sums of a kernel of judge.cu over so many elements; `numbers` are its arguments after the tensors."""
+        addresses = (pointer(t.data_ptr()) for t in tensors)
+        arguments = LaunchArguments([*addresses, *numbers, struct.pack("<q", count), *self._outputs])
+        sizes = min(-(-count // THREADS), MOST_BLOCKS), 1, 1, THREADS, 1, 1, 0
+        stream = driver().CUstream(torch.cuda.current_stream(tensors[0].device).cuda_stream)
+        call("LaunchKernel", self._functions[name], *sizes, stream, arguments.address, 0)
+        found: list[float] = self._result.tolist()
+        return found
+
 
 _on_gpu = lru_cache(_Kernels)
 
 
 def judge_job(arch: str) -> CompileJob:
     """The compile job for judge.cu."""
-    return CompileJob(JUDGE.read_text(encoding="utf-8"), tuple(TYPES.values()), arch, ())
+    return CompileJob(JUDGE.read_text(encoding="utf-8"), KERNELS, arch, ())
 
 
 def bound(
@@ -204,22 +215,13 @@ def bound(
     usual_rounding: float,
     usual_growth: float,
 ) -> ErrorBound:
-    """Returns what `fitness.oracle.bounds.bound` would for flat tensors in fp64."""
+    """Returns what `fitness.oracle.bounds.bound` would for flat tensors in fp64 on one GPU."""
     if y.numel() != s.numel():
         raise ValueError(f"{y.numel()} values and {s.numel()} magnitudes")
-    allowed = torch.empty_like(y)
-    sums = torch.zeros(2, dtype=torch.float64, device=y.device)
-    for begin in range(0, y.numel(), CHUNK):
-        part = slice(begin, begin + CHUNK)
-        value, size, total = y[part], y[part].abs(), s[part].abs()
-        most = rounding * size + growth * total + eta
-        overflows = ~((size <= y_limit) & (total <= s_limit))
-        allowed[part] = torch.where(overflows, torch.where(value.isfinite(), math.inf, 0.0), most)
-        least = torch.where(overflows, 0.0, usual_rounding * size / most)
-        usual = torch.where(overflows, 0.0, (usual_rounding * size + usual_growth * total) / most)
-        sums += torch.stack((least.square().sum(), usual.square().sum()))
-    least_rms, usual_rms = (sums / max(y.numel(), 1)).sqrt().tolist()
-    return ErrorBound(allowed, least_rms, usual_rms)
+    if not y.numel():
+        return ErrorBound(torch.empty_like(y), 0.0, 0.0)
+    limits = rounding, growth, eta, y_limit, s_limit, usual_rounding, usual_growth
+    return _on_gpu(y.device.index).bound(y, s, limits)
 
 
 compare_by(torch.Tensor, Comparisons(judge, bound))

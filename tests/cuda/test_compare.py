@@ -32,19 +32,26 @@ static float __uint_as_float(unsigned value) { return bits<float>(value); }
 """
 CALLS = """
 template <class Y>
-void all(const Y* y, const double* want, const double* bound, long long n, unsigned blocks, Sums* sums) {
-    Sums parts[8];
+void all(const Y* y, const double* want, const double* bound, long long n, unsigned blocks, Found* sums) {
+    Found parts[8];
     unsigned ticket = 0;
     gridDim.x = blocks;
     for (blockIdx.x = 0; blockIdx.x < blocks; blockIdx.x++) judge(y, want, bound, n, parts, &ticket, sums);
 }
 #define CALL(NAME, Y) extern "C" void NAME( \
-    const Y* y, const double* want, const double* bound, long long n, unsigned blocks, Sums* sums) { \
+    const Y* y, const double* want, const double* bound, long long n, unsigned blocks, Found* sums) { \
     all(y, want, bound, n, blocks, sums); \
 }
 CALL(judge_float32, float)
 CALL(judge_float64, double)
 CALL(judge_bfloat16, unsigned short)
+extern "C" void limit_all(const double* y, const double* s, double* allowed, const Limits* limits, long long n,
+                          unsigned blocks, Usual* sums) {
+    Usual parts[8];
+    unsigned ticket = 0;
+    gridDim.x = blocks;
+    for (blockIdx.x = 0; blockIdx.x < blocks; blockIdx.x++) limit(y, s, allowed, *limits, n, parts, &ticket, sums);
+}
 """
 
 
@@ -110,20 +117,35 @@ def test_the_kernel_that_judges_compiles() -> None:
     assert set(made.lowered) == set(job.expressions)
 
 
-@pytest.mark.parametrize("size", [0, 1, 1000])
-def test_bounds_are_the_same(size: int) -> None:
+NUMBERS = {
+    "rounding": 1e-3, "growth": 1e-4, "eta": 1e-9, "y_limit": 2.0, "s_limit": 2.5, "usual_rounding": 1e-4,
+    "usual_growth": 1e-5,
+}  # fmt: skip
+
+
+def magnitudes(size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Answers and the sizes of their sums, special ones among them, some beyond the limits of NUMBERS."""
     rng = np.random.default_rng(size)
     y = rng.standard_normal(size)
     s = np.abs(y) + rng.random(size)
-    if size:
-        y[0], s[-1] = np.inf, np.nan
-    numbers = {
-        "rounding": 1e-3, "growth": 1e-4, "eta": 1e-9, "y_limit": 2.0, "s_limit": 2.5, "usual_rounding": 1e-4,
-        "usual_growth": 1e-5,
-    }  # fmt: skip
-    one, two = bound(y, s, **numbers), bound(torch.from_numpy(y), torch.from_numpy(s), **numbers)
-    np.testing.assert_allclose(two.allowed.numpy(), one.allowed, rtol=1e-13)
-    assert (two.least_rms, two.usual_rms) == pytest.approx((one.least_rms, one.usual_rms), rel=1e-9)
+    for place, value in enumerate([np.inf, -np.inf, np.nan, 0.0] if size > 8 else []):
+        y[place] = value
+        s[-1 - place] = value
+    return y, s
+
+
+@pytest.mark.parametrize(("size", "blocks"), [(1, 1), (5, 3), (1000, 1), (1000, 3)])
+def test_the_kernel_that_bounds_gives_the_same(one_thread: ctypes.CDLL, size: int, blocks: int) -> None:
+    y, s = magnitudes(size)
+    allowed, sums = np.zeros(size), (ctypes.c_double * 2)()
+    limits = (ctypes.c_double * len(NUMBERS))(*NUMBERS.values())
+    addresses = [ctypes.c_void_p(array.ctypes.data) for array in (y, s, allowed)]
+    one_thread.limit_all(*addresses, limits, ctypes.c_longlong(size), ctypes.c_uint(blocks), sums)
+    wanted = bound(y, s, **NUMBERS)
+    np.testing.assert_allclose(allowed, wanted.allowed, rtol=1e-13)
+    assert [math.sqrt(found / size) for found in sums] == pytest.approx([wanted.least_rms, wanted.usual_rms], rel=1e-9)
+    if size > 8:
+        assert np.isinf(allowed).any() and not allowed[:3].any()
 
 
 def test_sizes_must_agree() -> None:
