@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from traceback import clear_frames
 from typing import Any, TypeVar
 
 import numpy as np
@@ -43,7 +44,7 @@ from fitness.oracle.verify import Oracle
 from fitness.profiling.profiles import Profile
 from fitness.profiling.roofline import Peaks
 from fitness.sandbox.native import compiler_environment, publish
-from fitness.sandbox.room import SHARE, footprint, scratch_problem, sets_within
+from fitness.sandbox.room import SHARE, Footprint, footprint, scratch_problem, sets_within
 from operators.catalog import functions
 from operators.definition.spec import Operator, Task, Workload
 from operators.dtypes import resolve_dtype
@@ -111,8 +112,13 @@ class CudaFitness(Pipeline):
         sets = sets_within(limit_bytes, operator, workloads, task.dtype, most, beside=STANDING_SETS)
         super().__init__(operator, task, device, oracle, _naive(operator), workload_set=workload_set, sets=sets)
         self._judging = oracle
-        self.footprint = footprint(operator, workloads, task.dtype, [STANDING_SETS + many for many in sets])
         self._gpu.join(self)
+
+    @property
+    def footprint(self) -> Footprint:
+        """See `fitness.cuda.gpu.Tenant`."""
+        sets = [STANDING_SETS + many for many in self.bench.sets]
+        return footprint(self.operator, self.workloads, self.task.dtype, sets)
 
     def screen(self, kernel: Kernel, anchor: Anchor, *, race: bool) -> Evaluation:
         return self._with_room(lambda: super(CudaFitness, self).screen(kernel, anchor, race=race), _lacks_memory)
@@ -141,7 +147,10 @@ class CudaFitness(Pipeline):
                 try:
                     found = call()
                 except (RuntimeError, CudaError, DeviceError, OperatorError) as error:
-                    if not is_short(str(error)) or not self._relieved():
+                    if not is_short(str(error)):
+                        raise
+                    clear_frames(error.__traceback__)  # they hold what the call had made
+                    if not self._relieved():
                         raise
                 else:
                     if not lacks_memory(found) or not self._relieved():

@@ -65,14 +65,15 @@ class TaskBench:
         workloads: Sequence[Workload],
         sets: Sequence[int] | None = None,
     ) -> None:
-        """See `TimedInputs` for `sets`."""
+        """`sets` is the number of sets of inputs that are kept of each workload; None: as many as `most_sets` says."""
         self.operator = operator
         self.task = task
         self.device = device
         self.oracle = oracle
         self.baseline = baseline
         self.workloads = workloads
-        self._sets = sets
+        self.sets = sets or [most_sets(oracle.deals, len(workloads))] * len(workloads)
+        """The number of sets of inputs that are kept of each workload."""
         # Secret: drawn here, never passed to a process that runs candidate code.
         self.rng = np.random.default_rng()
         self.checks = Checks(oracle, device, self.rng, self._trusted)
@@ -103,9 +104,7 @@ class TaskBench:
         if self._inputs is None:
             with self.device.machine(exclusive=False):
                 renewed = None if self.device.forgets else self.checks.renewed
-                self._inputs = TimedInputs(
-                    self.workloads, self.oracle.deals, self._drawn, self.rng, renewed, self._sets
-                )
+                self._inputs = TimedInputs(self.workloads, self.oracle.deals, self._drawn, self.rng, renewed, self.sets)
         return self._inputs
 
     def thin(self) -> bool:
@@ -113,11 +112,10 @@ class TaskBench:
 
         Rivals and scratch of kernels take memory beside the sets, and how much is known when it runs out.
         """
-        kept = self._sets or [most_sets(self.oracle.deals, len(self.workloads))] * len(self.workloads)
-        fewer = [max(many - 1, min(many, LEAST_SETS)) for many in kept]
-        if fewer == [*kept]:
+        fewer = [max(many - 1, min(many, LEAST_SETS)) for many in self.sets]
+        if fewer == [*self.sets]:
             return False
-        self._sets = fewer
+        self.sets = fewer
         self.forget()
         return True
 
@@ -295,7 +293,7 @@ class Pipeline:
         workload_set: str,
         sets: Sequence[int] | None = None,
     ) -> None:
-        """See `TimedInputs` for `sets`."""
+        """`sets` is the number of sets of inputs that are kept of each workload; None: as many as `most_sets` says."""
         self.operator = operator
         self.task = task
         self.device = device
