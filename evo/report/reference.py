@@ -255,13 +255,13 @@ def _trial(tried: CallTrial) -> str:
 
 
 def _measured(champion: Champion) -> str:
-    """The measurements of a kernel when it was taken in."""
+    """The measurements of a kernel when it was taken in, and the note on them."""
     library = "the library" + f", {UNTRIED}" * bool(champion.untried)
     known = ((champion.over_naive, "naive"), (champion.over_library, library))
     speedups = [f"{ratio(speedup)} over {whom}" for speedup, whom in known if speedup]
     level = standing(champion.level, champion.flagged)
     where = f"on {champion.device}, {champion.workloads}: {champion.status} ({level})"
-    return "; ".join((where, *speedups))
+    return "; ".join((where, *speedups, *[champion.note] * bool(champion.note)))
 
 
 def workloads(operator: Operator, target: str = "") -> dict[str, Any]:

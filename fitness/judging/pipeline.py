@@ -46,7 +46,9 @@ SPOT_HIDDEN = 2
 """Small hidden shapes of a look at a kernel whose author waits for it."""
 REVEALING = (FEW, SPECIALS)
 """Families of outliers and of special values: most faults that others miss show in them."""
-CONFIRM_RERUNS = 10
+CONFIRM_RERUNS, LEAST_RERUNS = 10, 2
+"""Runs of a confirmation beside the first two on the same inputs: of all workloads together, and of each at least.
+Threads that race may do so at one size alone."""
 CONFIRM_PROBES = 3
 ANCHORS_KEPT = 4
 
@@ -403,9 +405,7 @@ class Pipeline:
                     shapes = self._some(prepared, len(self.operator.hidden))
                     hidden = self._dealt(shapes, SCREEN_HIDDEN, revealing(self.oracle.deals))
                     errors += self._checks.verify(session, prepared, hidden)
-                    for case in self.bench.inputs.any_of_each():
-                        with self.device.machine(exclusive=False):
-                            errors += self._checks.check(session, prepared, case)
+                    errors += self._at_each_size(session, prepared)
                 schedule = ITSELF if prepared.kernel.id == anchor.kernel.id == self.baseline.id else SCREEN
                 with _clock(stage_ms, "time"):
                     measured = self.bench.against([session], [self.bench.anchor(anchor.kernel)], schedule, race=race)
@@ -477,11 +477,19 @@ class Pipeline:
         hidden = self._dealt(supported, 2 * len(supported), self.oracle.deals)
         errors = self._checks.verify(session, prepared, hidden)
         errors += self._at_size(session, prepared, [*self.workloads] * self.bench.inputs.most)
-        plain = [(self.workloads[0], "nominal")]
-        errors += self._checks.verify(session, prepared, plain, reruns=CONFIRM_RERUNS)
+        reruns = max(LEAST_RERUNS, -(-CONFIRM_RERUNS // len(self.workloads)))
+        errors += self._at_each_size(session, prepared, reruns=reruns)
         for workload in (*self._some(prepared, CONFIRM_PROBES), self.workloads[-1]):
             errors += self._checks.probe(session, prepared, workload)
             errors += self._checks.relate(session, prepared, workload)
+        return errors
+
+    def _at_each_size(self, session: KernelSession, prepared: Prepared, *, reruns: int = 0) -> list[CheckError]:
+        """A check of every workload, on a set of the timed inputs."""
+        errors: list[CheckError] = []
+        for case in self.bench.inputs.any_of_each():
+            with self.device.machine(exclusive=False):
+                errors += self._checks.check(session, prepared, case, reruns=reruns)
         return errors
 
     def _at_size(self, session: KernelSession, prepared: Prepared, workloads: Sequence[Workload]) -> list[CheckError]:

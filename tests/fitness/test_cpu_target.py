@@ -9,6 +9,7 @@ import shutil
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -26,6 +27,7 @@ from fitness.judging.base import CALL_LIMIT_S, Anchor, Built
 from fitness.judging.device import KernelFault, KilledFromOutside, Sample
 from fitness.judging.levels import judge
 from fitness.judging.paired import LIBRARY_PAIRS, Measurement, Pairing
+from fitness.judging.pipeline import CONFIRM_RERUNS, LEAST_RERUNS
 from fitness.judging.timing import FULL, SCREEN, LogRatio, Schedule
 from fitness.sandbox.memory import Region
 from fitness.sandbox.processes import kill_group
@@ -284,6 +286,26 @@ def test_results_that_change_between_runs_must_be_declared(stage: CpuFitness) ->
     body = f"volatile unsigned char stack[4096]; const int chance = stack[2000] >> 2; {LOOP}y[i] = {last_bit};"
     assert "differs between two runs" in verdict(stage, axpb_kernel(body)).message
     assert verdict(stage, axpb_kernel(body, header="deterministic = false")).correct
+
+
+@pytest.mark.slow
+def test_a_confirmation_looks_for_results_that_change_at_every_size(
+    stage: CpuFitness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads may race at one size alone, and seldom."""
+    runs: Counter[str] = Counter()
+    real = stage.bench.checks.check
+
+    def check(session: Any, prepared: Any, case: Any, *, reruns: int = 0) -> Any:
+        runs[case.workload.name] += reruns
+        return real(session, prepared, case, reruns=reruns)
+
+    monkeypatch.setattr(stage.bench.checks, "check", check)
+    kernel = axpb_kernel(RIGHT)
+    stage.build(kernel)
+    assert stage.confirm(kernel).correct
+    assert len(stage.workloads) > 1 and all(runs[w.name] >= LEAST_RERUNS for w in stage.workloads)
+    assert runs.total() >= CONFIRM_RERUNS
 
 
 @pytest.mark.parametrize(

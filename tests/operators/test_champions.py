@@ -37,6 +37,7 @@ level = "confirmed"
 workloads = "cpu"
 status = "correct"
 over_naive = 2.5
+note = "of even sizes alone"
 """
 
 
@@ -129,7 +130,9 @@ def test_a_search_from_all_files_starts_from_champions(operator: Operator) -> No
 
 def test_an_operator_tells_what_was_measured_of_its_champions(operator: Operator) -> None:
     told = {row["property"]: row["value"] for row in one(operator)}
-    assert told["champions/fast-fp32.cu, fp32"] == "on D, cpu: correct (confirmed); 2.50x over naive"
+    assert (
+        told["champions/fast-fp32.cu, fp32"] == "on D, cpu: correct (confirmed); 2.50x over naive; of even sizes alone"
+    )
     assert json.dumps(told)
 
 
