@@ -243,7 +243,9 @@ class _Given:
     def lines(self, file: Path) -> Iterator[tuple[str, str]]:
         """The lines that a file comes to, each with its place. It raises UserError."""
         from evo.inbox import MOST_FILE_BYTES
+        from operators.errors import PlanError
         from operators.files import read_text
+        from operators.plan.header import read_header
 
         try:
             text = sys.stdin.read() if str(file) == "-" else read_text(file, MOST_FILE_BYTES)
@@ -257,6 +259,10 @@ class _Given:
             numbered = enumerate(text.split("\n"), 1)
             yield from ((f"{file}:{number}", line) for number, line in numbered if line.strip())
         else:
+            try:
+                read_header(text, str(file))
+            except PlanError as error:
+                raise UserError(f"{error}; the text of an answer is told with --to ID") from None
             guest = {"source": text, "author": self.author, "task": self.task, "parents": self.parents}
             yield str(file), _line({**guest, "note": self.note})
 

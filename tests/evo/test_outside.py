@@ -597,6 +597,9 @@ def test_who_cannot_be_asked_or_told_is_one_line(
     assert code == 2 and "nowhere.cpp: cannot be read: No such file" in said
     code, _, said = evo(monkeypatch, capsys, "tell", str(folder), str(tmp_path), "--to", "abc")
     assert code == 2 and "--to abc: no questions have such an id" in said
+    (tmp_path / "answer.md").write_text("CHANGE: rows in parallel\n")
+    code, _, said = evo(monkeypatch, capsys, "tell", str(folder), str(tmp_path / "answer.md"))
+    assert code == 2 and "there is no header" in said and "the text of an answer is told with --to ID" in said
 
 
 @pytest.mark.slow
