@@ -7,6 +7,7 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -69,7 +70,7 @@ def ask(
     else:
         print(written, end="")
     where = f" written to {out}" if out else ""
-    say(f"{len(asked)} of {len(found)} open questions{where}; answer with: evo tell {run} FILE")
+    say(f"{len(asked)} of {len(found)} open questions{where}; answer with: evo tell {run} FILE{' --to ID' * text}")
 
 
 @outside.command()
@@ -152,6 +153,7 @@ def mcp(
 
     from evo.budget import parse_limits
     from evo.folders import find_run, last_run
+    from fitness.install import installing
 
     parse_limits(budget)
     words = [*(word for text in budget for word in ("--budget", text)), "--wait", f"{wait:g}"]
@@ -160,8 +162,7 @@ def mcp(
     except ModuleNotFoundError as error:
         if error.name not in ("mcp", "mcp_types"):
             raise
-        install = "pip install -c constraints.txt -e '.[mcp]'"
-        raise UserError(f"evo mcp needs the package mcp; in the project's folder: {install}") from None
+        raise UserError(f"evo mcp needs the package mcp: {installing('mcp')}") from None
     folder = find_run(runs, run) if run else last_run(runs)
     search, is_named = words if go else None, bool(run or task)
     asyncio.run(serve(runs, folder, task=task, author=author or login(), search=search, is_named=is_named))
@@ -186,6 +187,7 @@ def agent(
     """
     from evo.folders import find_run
     from evo.outside.kit import CLIENTS, installed, removed, server_command
+    from fitness.install import installing
 
     if action not in ("install", "remove"):
         raise UserError(f"evo agent {action}: write evo agent install, or evo agent remove")
@@ -205,6 +207,8 @@ def agent(
         raise UserError("nothing was changed; say --yes to have it changed")
     for change in changes:
         change.apply()
+    if action == "install" and find_spec("mcp") is None:
+        say(f"the client cannot start the server yet: evo mcp needs the package mcp: {installing('mcp')}")
 
 
 def _tell_comparison(folder: Path, files: list[Path], *, to: str, author: str, as_json: bool) -> None:

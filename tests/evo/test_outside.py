@@ -562,7 +562,8 @@ def test_ask_and_tell_on_the_command_line(
     assert code == 0 and f"2 of 7 open questions written to {out}" in said
     asked = [json.loads(line) for line in out.read_text().splitlines()]
     assert [line["body"]["model"] for line in asked] == ["gpt-x", "gpt-x"]
-    code, text, _ = evo(monkeypatch, capsys, "ask", str(folder), "-n", "1", "--text")
+    code, text, said = evo(monkeypatch, capsys, "ask", str(folder), "-n", "1", "--text")
+    assert said.endswith("FILE --to ID\n")
     assert text.startswith(f"=== {asked[0]['custom_id']} (rewrite for softmax/fp32/cpu#1)\n\n--- system\n")
 
     (tmp_path / "answer.md").write_text("I have no idea.")
