@@ -478,7 +478,8 @@ def searching(folder: Path, search: Any, *, as_json: bool, told: Sequence[str] =
     if not is_logged:
         _show_summary(run, tasks, as_json=as_json)
     print(f"ended: {reason}", file=sys.stderr)
-    if reason.split(" ")[0] in KINDS and not sessions(run)[-1].judged:
+    held = sessions(run)
+    if len(held) > 1 and not held[-1].judged and reason.split(" ")[0] in KINDS:
         say("no kernel was judged: the budget, which is that of the whole run, is used up; --budget sets a larger one")
     if reason == "stopped":
         print(f"stopped; continue with: evo resume {folder}", file=sys.stderr)
