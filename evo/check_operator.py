@@ -16,7 +16,7 @@ from fitness.judging.base import Anchor, Fitness
 from fitness.judging.levels import judge
 from fitness.judging.mutation_test import MutationTest, Tried
 from fitness.targets import place
-from fitness.words import of_bound
+from fitness.words import in_words, of_bound
 from mutators.analysis.cpp_tree import SyntaxTree
 from mutators.mutants import Mutant, chosen, mutants
 from operators.catalog import functions, load
@@ -125,6 +125,21 @@ class Report:
     def passed(self, *, strict: bool) -> bool:
         """No naive kernel is wrong, no mutant with other results survived, and few at all; `strict`: none at all."""
         return not any(task.wrong or task.survived(strict=strict) for task in self.tasks)
+
+    def verdict(self, *, strict: bool) -> str:
+        """The line that a check ends with: whether the operator is ready, and why not."""
+        lacking = [
+            f"{task.task}: the naive kernel is not right ({in_words(task.status)})" for task in self.tasks if task.wrong
+        ]
+        lacking += [
+            f"{task.task}: {len(task.survivors)} of {task.mutants} mutants survived"
+            for task in self.tasks
+            if task.survived(strict=strict)
+        ]
+        if lacking:
+            return f"{self.operator} is not ready: {'; '.join(lacking)}"
+        unjudged = [task.task for task in self.tasks if not task.level]
+        return f"{self.operator} is ready" + (f"; without a verdict yet: {', '.join(unjudged)}" if unjudged else "")
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,8 @@ class CellSettings(BaseModel):
     """The digest of what the comparison was begun with."""
 
 
+ASKED = ("ask", "tell")
+"""Methods by which a class shows itself to be a strategy."""
 STRATEGIES: Mapping[str, str] = {
     "islands": "evo.strategies.islands:Islands",
     "agent": "evo.strategies.agent:AgentAlone",
@@ -206,6 +208,11 @@ class RunConfig(BaseModel):
     def make_strategy(self, operator: Operator, task: Task) -> Any:
         """Return a fresh strategy for one task. It raises UserError for settings that the strategy does not have."""
         made = named_class("strategy", self.strategy, STRATEGIES)
+        if lacking := sorted(getattr(made, "__abstractmethods__", ())) or [n for n in ASKED if not hasattr(made, n)]:
+            raise UserError(
+                f"strategy {self.strategy}: the class has no {', '.join(lacking)}; begin with one of "
+                "evo.strategies.loop.LoopStrategy"
+            )
         tasks, cell = len(self.operators) * max(len(self.dtypes), 1), self.cell
         questions = max(self.llm.concurrency // tasks, 1) if self.llm else 1
         context = StrategyContext(

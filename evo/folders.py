@@ -47,8 +47,10 @@ def find_run(runs: Path, name: str) -> Path:
     if name in ("last", "last-replay"):
         return _last(runs, folders, replay=name != "last")
     matches = [folder for folder in folders if folder.name == name] or [f for f in folders if f.name.startswith(name)]
-    if len(matches) == 1:
-        return matches[0]
+    # A replay's id begins with that of its run, which is meant where both would do.
+    searches = [folder for folder in matches if (folder / CONFIG).exists()]
+    if found := next((each for each in (matches, searches) if len(each) == 1), None):
+        return found[0]
     if not matches and Path(name).exists():
         raise UserError(f"{name}: there is no {DATABASE} in it, so that it is no run; name a run of {runs}/, or `last`")
     known = ", ".join(folder.name for folder in (matches or folders)[-5:]) or "none yet"

@@ -104,10 +104,13 @@ WITHOUT_KERNEL: Mapping[Kind, str] = {Kind.SAY: SAID, Kind.PROFILE: PROFILED}
 """Kinds of requests that are answered with no kernel, and what status their answers have."""
 
 
+NO_PROGRAM = frozenset({Status.DUPLICATE.value, NO_CHILD, UNAVAILABLE, NO_ANSWER, *WITHOUT_KERNEL.values()})
+"""Statuses of requests that came to no new program with a verdict."""
+
+
 def new_programs(told: Mapping[str, int]) -> int:
     """Return how many of those told are candidates, by how many had which status: a duplicate or no child is none."""
-    others = {Status.DUPLICATE.value, NO_CHILD, UNAVAILABLE, NO_ANSWER, *WITHOUT_KERNEL.values()}
-    return sum(n for status, n in told.items() if status not in others)
+    return sum(n for status, n in told.items() if status not in NO_PROGRAM)
 
 
 def is_naive(request: Request) -> bool:

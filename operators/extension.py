@@ -29,6 +29,11 @@ def named_class(what: str, name: str, known: Mapping[str, str]) -> Any:
         if fault := machine_error(error):
             raise fault from error
         raise UserError(f"{what} {name}: module {module} cannot be imported: {error}") from error
+    except Exception as error:
+        if name in known:
+            raise
+        said = f"{type(error).__name__}: {error}"
+        raise UserError(f"{what} {name}: module {module} cannot be imported: {said}") from error
     if not isinstance(found, type):
         raise UserError(f"{what} {name}: module {module} has no class {attribute or 'of that name'}")
     return found

@@ -458,8 +458,9 @@ def searching(folder: Path, search: Any, *, as_json: bool, told: Sequence[str] =
     shown.
     """
     from evo.api import Run
+    from evo.budget import KINDS
     from evo.report.live import Progress
-    from evo.report.status import summary
+    from evo.report.status import sessions, summary
     from evo.track.follower import followed
 
     is_logged = "--log" in told
@@ -477,6 +478,9 @@ def searching(folder: Path, search: Any, *, as_json: bool, told: Sequence[str] =
     if not is_logged:
         _show_summary(run, tasks, as_json=as_json)
     print(f"ended: {reason}", file=sys.stderr)
+    held = sessions(run)
+    if len(held) > 1 and not held[-1].judged and reason.split(" ")[0] in KINDS:
+        say("no kernel was judged: the budget, which is that of the whole run, is used up; --budget sets a larger one")
     if reason == "stopped":
         print(f"stopped; continue with: evo resume {folder}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)

@@ -165,6 +165,8 @@ def check(
     passed = report.passed(strict=strict)
     if as_json:
         print(json_of({**asdict(report), "passed": passed}))
+    else:
+        print(report.verdict(strict=strict))
     if not passed:
         raise typer.Exit(FAILED)
 

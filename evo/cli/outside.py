@@ -7,6 +7,7 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -69,7 +70,7 @@ def ask(
     else:
         print(written, end="")
     where = f" written to {out}" if out else ""
-    say(f"{len(asked)} of {len(found)} open questions{where}; answer with: evo tell {run} FILE")
+    say(f"{len(asked)} of {len(found)} open questions{where}; answer with: evo tell {run} FILE{' --to ID' * text}")
 
 
 @outside.command()
@@ -152,6 +153,7 @@ def mcp(
 
     from evo.budget import parse_limits
     from evo.folders import find_run, last_run
+    from fitness.install import installing
 
     parse_limits(budget)
     words = [*(word for text in budget for word in ("--budget", text)), "--wait", f"{wait:g}"]
@@ -160,8 +162,7 @@ def mcp(
     except ModuleNotFoundError as error:
         if error.name not in ("mcp", "mcp_types"):
             raise
-        install = "pip install -c constraints.txt -e '.[mcp]'"
-        raise UserError(f"evo mcp needs the package mcp; in the project's folder: {install}") from None
+        raise UserError(f"evo mcp needs the package mcp: {installing('mcp')}") from None
     folder = find_run(runs, run) if run else last_run(runs)
     search, is_named = words if go else None, bool(run or task)
     asyncio.run(serve(runs, folder, task=task, author=author or login(), search=search, is_named=is_named))
@@ -186,6 +187,7 @@ def agent(
     """
     from evo.folders import find_run
     from evo.outside.kit import CLIENTS, installed, removed, server_command
+    from fitness.install import installing
 
     if action not in ("install", "remove"):
         raise UserError(f"evo agent {action}: write evo agent install, or evo agent remove")
@@ -205,6 +207,8 @@ def agent(
         raise UserError("nothing was changed; say --yes to have it changed")
     for change in changes:
         change.apply()
+    if action == "install" and find_spec("mcp") is None:
+        say(f"the client cannot start the server yet: evo mcp needs the package mcp: {installing('mcp')}")
 
 
 def _tell_comparison(folder: Path, files: list[Path], *, to: str, author: str, as_json: bool) -> None:
@@ -243,7 +247,9 @@ class _Given:
     def lines(self, file: Path) -> Iterator[tuple[str, str]]:
         """The lines that a file comes to, each with its place. It raises UserError."""
         from evo.inbox import MOST_FILE_BYTES
+        from operators.errors import PlanError
         from operators.files import read_text
+        from operators.plan.header import read_header
 
         try:
             text = sys.stdin.read() if str(file) == "-" else read_text(file, MOST_FILE_BYTES)
@@ -257,6 +263,10 @@ class _Given:
             numbered = enumerate(text.split("\n"), 1)
             yield from ((f"{file}:{number}", line) for number, line in numbered if line.strip())
         else:
+            try:
+                read_header(text, str(file))
+            except PlanError as error:
+                raise UserError(f"{error}; the text of an answer is told with --to ID") from None
             guest = {"source": text, "author": self.author, "task": self.task, "parents": self.parents}
             yield str(file), _line({**guest, "note": self.note})
 

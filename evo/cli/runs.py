@@ -157,6 +157,8 @@ def report(
     from evo.folders import find_one
     from evo.report.run import write_report
 
+    if out and out.suffix not in (".html", ".htm"):
+        raise UserError(f"--out {out}: a report is a page of HTML; name a file that ends in .html")
     where = find_one(runs, run, "write a report of each")
     print(write_report(where, out or Path(f"{where.stem}-report.html"), replace=force))
 
@@ -531,6 +533,8 @@ TEXTS: Mapping[str, Callable[[pa.Table], str]] = {
     "json": lambda table: json_of(rows_of(table)) + "\n",
 }
 FORMATS = (*TEXTS, PARQUET)
+PLAIN = ("", "txt")
+"""Endings of files that a table goes to."""
 
 
 def format_of(name: str, out: Path | None) -> str:
@@ -538,6 +542,8 @@ def format_of(name: str, out: Path | None) -> str:
     if name and name not in FORMATS:
         raise UserError(f"--format: {unknown('format', name, FORMATS)}")
     ending = out.suffix.removeprefix(".") if out else ""
+    if ending not in (*FORMATS, *PLAIN) and not name:
+        raise UserError(f"--out {out}: {unknown('ending', ending, (*FORMATS[1:], 'txt'))}; or say --format")
     return name or (ending if ending in FORMATS else TABLE)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +21,8 @@ from operators.importing.readers import ForeignSource, read
 LOOK_S = 900.0
 """Seconds of wall time that a look at a problem may take."""
 RESULT_BYTES = 16 << 20
+FUNCTION = re.compile(r"\.py:\w+$")
+"""The end of a name of a function in a file of Python."""
 
 
 def import_problem(source: str, *, inputs: str = "", name: str = "", out: Path | None = None) -> tuple[Path, list[str]]:
@@ -81,7 +84,11 @@ def operator_of(named: str, place: Path = Path()) -> str:
     foreign = path.suffix in (".py", ".json") or any(
         (path / file).is_file() for file in ("task.yml", "definition.json")
     )
-    if not foreign or not path.exists():
+    if FUNCTION.search(named):
+        raise UserError(
+            f"{named}: make an operator of it first: evo import {named} --inputs {named.rpartition(':')[0]}:NAME"
+        )
+    if not foreign:
         return named
     from operators.importing.folder import holds
 

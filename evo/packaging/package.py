@@ -94,7 +94,9 @@ def from_file(operator_name: str, name: str, *, target: str = "", dtype: str = "
         known |= {f"{each}.cpp": "cpu" for each in _names(operator, "cpu")}
         matches = [each for each in known if each.rpartition(".")[0] == name and target in ("", known[each])]
         if not matches:
-            raise UserError(unknown("kernel", name, [each.rpartition(".")[0] for each in known]))
+            raise UserError(unknown("kernel", name, {each.rpartition(".")[0] for each in known}))
+        if len(matches) > 1:
+            raise UserError(f"{name}: operator {operator.name} has {' and '.join(matches)}: say --target cpu or cuda")
         file = operator.folder / matches[0]
     task = task_of(operator, target or target_of(file), dtype)
     ours = file.resolve().is_relative_to(operator.folder.resolve())
@@ -241,14 +243,16 @@ def readme_text(subject: Subject, *, name: str, arch: str) -> str:
     operator, cuda = subject.operator, subject.task.target == "cuda"
     inputs = ", ".join(tensor.name for tensor in operator.inputs)
     arrays = "CUDA tensors of torch or CuPy's arrays" if cuda else "torch's tensors in main memory or numpy's arrays"
-    shapes = "\n".join(
+    shapes = [
         f"- {t.name} ({t.role}, {t.dtype}): [{', '.join(axis.text for axis in t.shape)}]" for t in operator.tensors
-    )
+    ]
+    numbers = [f"- {scalar.name} = {scalar.value}, the same in every call" for scalar in operator.scalars]
+    signature = "\n".join((*shapes, *numbers))
     return f"""# {operator.name}, {subject.task.dtype}, {subject.task.target}
 
     {operator.formula}
 
-{shapes}
+{signature}
 
 `T` is {subject.task.dtype}. Kernel `{subject.kernel.id}` from {subject.origin}; VERDICT.md says how fast and how
 right it was found to be, LINEAGE.md how it came to be.

@@ -77,7 +77,7 @@ def _call(operator: Operator, wanted: str) -> dict[str, Any]:
         ) from None
     if call["format"] != wanted:
         known = next((name for name, title in FORMATS.items() if title == call["format"]), None)
-        said = f"say --as {known}" if known else "which has no format of solutions"
+        said = f"say --as {known}" if known else "there are no solutions in that format"
         raise UserError(f"operator {operator.name} was imported from {call['format']}: {said}")
     if not operator.inputs or call["inputs"].keys() != {tensor.name for tensor in operator.inputs}:
         raise UserError(f"{place}: the operator has other inputs by now: import it anew")

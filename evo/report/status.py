@@ -9,7 +9,7 @@ from shlex import quote
 
 from evo.api import Row, Run, StoredKernel
 from evo.budget import doubled
-from evo.individual import NO_CHILD, new_programs
+from evo.individual import NO_CHILD, NO_PROGRAM, UNAVAILABLE, new_programs
 from evo.report.amounts import budgeted, duration, usd
 from fitness.evaluation import Level, Status, named
 from operators.errors import UserError
@@ -79,6 +79,8 @@ class TaskSummary(Standing):
     """Children that were known already, as source or as machine code; they are no candidates."""
     no_child: int
     """Requests whose mutator had no child to offer."""
+    unavailable: int = 0
+    """Requests that a fault or the load of the machine, or of a model's provider, left without a verdict."""
     problem: str = ""
     """Why the task could not go on, such as a naive kernel that is wrong."""
     library_problem: str = ""
@@ -99,7 +101,7 @@ def summary(run: Run) -> list[TaskSummary]:
     found = []
     for task in run.tasks:
         counts = statuses.get(task, {})
-        outcomes = {s: n for s, n in counts.items() if s not in (Status.DUPLICATE.value, NO_CHILD)}
+        outcomes = {s: n for s, n in counts.items() if s not in NO_PROGRAM}
         standing, library_problem = best.get(task, (Standing(), ""))
         state = _state(standing, refused=task in faults, begun=task not in unbegun)
         why, command = _lack(run, state, faults.get(task, ""), held) if held and state != CONFIRMED else ("", "")
@@ -112,6 +114,7 @@ def summary(run: Run) -> list[TaskSummary]:
                 failures={s: n for s, n in outcomes.items() if s not in NO_FAILURES},
                 duplicates=counts.get(Status.DUPLICATE.value, 0),
                 no_child=counts.get(NO_CHILD, 0),
+                unavailable=counts.get(UNAVAILABLE, 0),
                 problem=faults.get(task, ""),
                 library_problem=library_problem,
                 state=state,

@@ -174,7 +174,7 @@ def summary_table(tasks: Iterable[TaskSummary]) -> Fitted:
     rows = [
         (
             t.task, *_verdict(t), str(t.candidates), tally(t.outcomes),
-            tally({"duplicate": t.duplicates, "no child": t.no_child}),
+            tally({"duplicate": t.duplicates, "no child": t.no_child, "unavailable": t.unavailable}),
         )
         for t in tasks
     ]  # fmt: skip

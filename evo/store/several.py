@@ -94,6 +94,16 @@ def _relations(connection: duckdb.DuckDBPyConnection, database: str, schema: str
 
 OPEN_WAIT_S = 10.0
 Opened = TypeVar("Opened")
+MARK, MARK_AT = b"DUCK", 8
+"""Bytes that every file of DuckDB has, and where."""
+
+
+def _unreadable(file: Path, error: duckdb.Error) -> StoreError:
+    with suppress(OSError), file.open("rb") as opened:
+        head = opened.read(MARK_AT + len(MARK))
+        if not head.endswith(MARK) and file.name != FILE:
+            return StoreError(f"{file}: it is no run and no database; name a run, or a file of evo export or evo merge")
+    return StoreError(f"{file} cannot be read: {one_line(error)}")
 
 
 def reached(folder: Path, connect: Callable[[Path], Opened]) -> Opened:
@@ -115,7 +125,7 @@ def reached(folder: Path, connect: Callable[[Path], Opened]) -> Opened:
             replaced = file != own and not file.exists()
             holder = lock_holder(error)
             if not replaced and holder is None:
-                raise StoreError(f"{file} cannot be read: {one_line(error)}") from error
+                raise _unreadable(file, error) from error
             if time.monotonic() > deadline_s:
                 raise StoreError(f"run {folder.name} is held by {holder}, which serves no readers") from error
         time.sleep(0.02)
@@ -166,7 +176,7 @@ def holds_several(file: Path) -> bool:
         with duckdb.connect(str(file), read_only=True) as connection:
             return bool(connection.execute("FROM duckdb_tables() WHERE table_name = ?", [MERGED]).fetchall())
     except duckdb.Error as error:
-        raise StoreError(f"{file} cannot be read: {one_line(error)}") from error
+        raise _unreadable(file, error) from error
 
 
 LISTING = re.compile(r"\b(show|describe|summarize|duckdb_\w+|information_schema)\b", re.IGNORECASE)

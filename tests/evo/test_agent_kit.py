@@ -183,7 +183,9 @@ def test_the_command_shows_the_diff_first(tmp_path: Path, monkeypatch: pytest.Mo
     code, out, said = evo(monkeypatch, capsys, *words)
     assert code == 2 and "nothing was changed" in said
     assert '+    "kernel-evo": {' in out and "+## When to stop" in out and tree(tmp_path) == {}
-    assert evo(monkeypatch, capsys, *words, "--yes")[0] == 0
+    monkeypatch.setattr("evo.cli.outside.find_spec", lambda _: None)
+    code, _, said = evo(monkeypatch, capsys, *words, "--yes")
+    assert code == 0 and "evo mcp needs the package mcp: " in said and "[mcp]" in said
     entry = servers(tmp_path, "claude")["kernel-evo"]
     assert [entry["command"], *entry["args"]][: len(server_command())] == server_command()
     undo = ("agent", "remove", "--client", "claude", "--project", str(tmp_path))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from evo import check_operator
+from evo.check_operator import Report, Survivor, TaskCheck
 from evo.cli.commands import app
 from fitness import targets
 from fitness.judging.mutation_test import MutationTest
@@ -54,6 +56,18 @@ def changed(folder: Path, edits: dict[str, dict[str, str]]) -> str:
 def checked(folder: str, *options: str) -> tuple[int, dict[str, Any]]:
     done = CliRunner().invoke(app, ["check", folder, "--target", "cuda", "--json", *options], catch_exceptions=False)
     return done.exit_code, json.loads(done.stdout)
+
+
+def test_a_check_ends_with_whether_the_operator_is_ready_and_why_not() -> None:
+    judged = TaskCheck("axpb/fp32/cpu", "2 cores", "correct", level="confirmed", mutants=30, refused=30)
+    emulated = TaskCheck("axpb/fp32/cuda", "no GPU here", "correct", mutants=25, refused=22)
+    said = partial(Report("axpb", "axpb", "", [], [judged, emulated]).verdict, strict=False)
+    assert said() == "axpb is ready; without a verdict yet: axpb/fp32/cuda"
+    emulated.survivors = [Survivor(n, "a bound off by one", False, "") for n in range(3)]
+    assert said() == "axpb is not ready: axpb/fp32/cuda: 3 of 25 mutants survived"
+    judged.status = "compile_error"
+    wrong = "axpb/fp32/cpu: the naive kernel is not right (compile error)"
+    assert said() == f"axpb is not ready: {wrong}; axpb/fp32/cuda: 3 of 25 mutants survived"
 
 
 @pytest.mark.slow

@@ -65,6 +65,17 @@ def evo(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *ar
         (("check", "softmax", "--limit", "soon"), "--limit soon: write a number and a unit"),
         (("resume", str(Path(__file__).parent)), "so that it is no run"),
         (("import",), "Missing argument 'SOURCE'"),
+        (("run", "nowhere.py"), "nowhere.py: no such file or folder; evo import takes a KernelBench file"),
+        (
+            ("run", "layers.py:block"),
+            "make an operator of it first: evo import layers.py:block --inputs layers.py:NAME",
+        ),
+        (("run", "softmax", "--strategy", "evo.individual:Individual"), "the class has no ask, tell; begin with"),
+        (("package", "softmax", "naive", "new"), "naive: operator softmax has naive.cu and naive.cpp: say --target"),
+        (("package", "softmax", "best", "new"), "allowed are champions/h200, naive, tunable"),
+        (("report", "--out", "page.md"), "--out page.md: a report is a page of HTML; name a file that ends in .html"),
+        (("sql", "last", "select 1", "--out", "x.xlsx"), "--out x.xlsx: unknown ending `xlsx`; allowed are"),
+        (("sql", str(Path(__file__)), "select 1"), "test_cli.py: it is no run and no database; name a run"),
     ],
 )
 def test_what_the_user_can_cure_is_one_line_and_exit_code_2(

@@ -399,6 +399,8 @@ def test_last_is_the_search_that_began_last(
     assert command("replay", "last")[0] == 0
     assert command("status")[1].strip().endswith(f"run {run}")
     assert command("status", "last-replay")[1].strip().endswith(f"{run.name}-replay")
+    assert command("status", run.name[:-1])[1].strip().endswith(f"run {run}"), "the beginning of an id is a search's"
+    assert "the whole run, is used up; --budget sets a larger one" in command("resume", str(run))[2]
     os.utime(run / folders.CONFIG, (0, 0))
     assert command("run", str(operator), "--budget", "3evals")[0] == 0
     newer = next(path for path in run.parent.iterdir() if run.name not in path.name or path.name == f"{run.name}-2")

@@ -226,6 +226,7 @@ def test_a_run_names_its_device() -> None:
         ("tests.evo.test_loops:Missing", "has no class Missing"),
         ("tests.evo.no_such_module:Loop", "cannot be imported"),
         ("tests.evo.test_loops:", "has no class"),
+        ("evo.strategies.loop:LoopStrategy", "the class has no recipe; begin with one of"),
         ("refin", "did you mean `refine`"),
     ],
 )
@@ -233,6 +234,13 @@ def test_a_strategy_that_is_not_there_gets_one_line(name: str, words: str) -> No
     with pytest.raises(UserError) as caught:
         RunConfig(operators=["softmax"], strategy=name).resolved()
     assert words in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_strategy_whose_module_has_a_fault_gets_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "faulty_strategy.py").write_text("Loop = Lop\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match="module faulty_strategy cannot be imported: NameError: name 'Lop' is not"):
+        RunConfig(operators=["softmax"], strategy="faulty_strategy:Loop").resolved()
 
 
 # --- the adapter ----------------------------------------------------------------------------------------------------

@@ -562,7 +562,8 @@ def test_ask_and_tell_on_the_command_line(
     assert code == 0 and f"2 of 7 open questions written to {out}" in said
     asked = [json.loads(line) for line in out.read_text().splitlines()]
     assert [line["body"]["model"] for line in asked] == ["gpt-x", "gpt-x"]
-    code, text, _ = evo(monkeypatch, capsys, "ask", str(folder), "-n", "1", "--text")
+    code, text, said = evo(monkeypatch, capsys, "ask", str(folder), "-n", "1", "--text")
+    assert said.endswith("FILE --to ID\n")
     assert text.startswith(f"=== {asked[0]['custom_id']} (rewrite for softmax/fp32/cpu#1)\n\n--- system\n")
 
     (tmp_path / "answer.md").write_text("I have no idea.")
@@ -597,6 +598,9 @@ def test_who_cannot_be_asked_or_told_is_one_line(
     assert code == 2 and "nowhere.cpp: cannot be read: No such file" in said
     code, _, said = evo(monkeypatch, capsys, "tell", str(folder), str(tmp_path), "--to", "abc")
     assert code == 2 and "--to abc: no questions have such an id" in said
+    (tmp_path / "answer.md").write_text("CHANGE: rows in parallel\n")
+    code, _, said = evo(monkeypatch, capsys, "tell", str(folder), str(tmp_path / "answer.md"))
+    assert code == 2 and "there is no header" in said and "the text of an answer is told with --to ID" in said
 
 
 @pytest.mark.slow

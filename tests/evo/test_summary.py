@@ -168,11 +168,12 @@ def test_why_a_library_was_not_timed_is_told(tmp_path: Path) -> None:
 
 def test_requests_without_a_child_are_no_failures(tmp_path: Path) -> None:
     statuses = ["correct"] * 5 + ["slower"] * 3 + ["compile_error"] + ["no_child"] * 8 + ["duplicate"] * 2
+    statuses += ["unavailable"] * 4 + ["said"]
     (task,) = summary(Run(stored(tmp_path, [confirmed()], statuses)))
     assert (task.candidates, task.failures, task.no_child, task.duplicates) == (9, {"compile_error": 1}, 8, 2)
     assert sum(task.outcomes.values()) == task.candidates
     line = shown([task]).splitlines()[1].split()
-    assert " ".join(line[-13:]) == "9 5 correct, 3 slower, 1 compile error 2 duplicate, 8 no child"
+    assert " ".join(line[-15:]) == "9 5 correct, 3 slower, 1 compile error 2 duplicate, 8 no child, 4 unavailable"
 
 
 @given(st.dictionaries(st.sampled_from([s.value for s in Status]), st.integers(0, 99)))

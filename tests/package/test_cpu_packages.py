@@ -32,7 +32,7 @@ with ThreadPoolExecutor(4) as pool:
     many = [torch.randn(7, 33) for _ in range(64)]
     assert all(torch.allclose(y, torch.softmax(x, 1), atol=1e-6) for x, y in zip(many, pool.map(kernel, many)))
 turned = torch.randn(33, 7).t()
-for wrong, said in ((x.double(), "holds fp64"), (turned, "not contiguous"), (x[0], "axes"), (y, "shares memory")):
+for wrong, said in ((x.double(), "holds fp64"), (turned, "not contiguous"), (x[0], "not [rows"), (y, "shares memory")):
     try:
         kernel(wrong, out=y)
     except ValueError as error:

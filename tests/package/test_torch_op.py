@@ -52,7 +52,9 @@ w = torch.randn(5, 9)
 mine, g.grad = g.grad, None
 (torch.softmax(g, 1) * w).sum().backward()
 assert torch.allclose(mine, g.grad, atol=1e-6)
-for wrong, said in ((x.double(), "holds fp64"), (x[0], "axes")):
+for wrong, said in (
+    (x.double(), "holds fp64"), (x[0], "shape [33], not [rows, cols]"), (x.numpy(), "x is no tensor of torch"),
+):
     try:
         op(wrong)
     except Exception as error:

@@ -96,8 +96,7 @@ class Package:
             if tensor.name not in shapes:
                 continue
             if len(shapes[tensor.name]) != len(tensor.shape):
-                wanted, found = len(tensor.shape), len(shapes[tensor.name])
-                raise CallError(f"{tensor.name} has {found} axes; [{_texts(tensor)}] are {wanted}")
+                raise CallError(f"{tensor.name} has the shape {list(shapes[tensor.name])}, not [{_texts(tensor)}]")
             for axis, size in zip(tensor.shape, shapes[tensor.name], strict=True):
                 if re.fullmatch(r"\w+", axis.text) and axis.text in known:
                     dims.setdefault(axis.text, int(size))

@@ -70,6 +70,9 @@ class TorchOp:
             or not PLAIN.issuperset(map(type, inputs))
             or (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs))
         ):
+            for name, each in zip(self._kernel.inputs, inputs, strict=True):
+                if not isinstance(each, torch.Tensor):  # torch would print all of it
+                    raise CallError(f"{name} is no tensor of torch; what load() returns may take it")
             return self._op(*inputs, **dims)
         return self.run(*inputs, **dims)
 
