@@ -844,7 +844,7 @@ def _norm(
 ) -> Tensor:
     along = _axes(x, dims)
     terms = run.sums(_length(x, along))
-    if order == math.inf:
+    if order in (math.inf, -math.inf):
         return run.sized(x).amax(along, keep)
     error = _grown(run, x, lambda size: func(size, order, dims, keep))
     error = error + (terms + 2 * EXP_ULPS * (order not in (1, 2)) + ROOT_ULPS + run.stored) * y.abs()

@@ -233,6 +233,11 @@ SAMPLES: dict[str, Callable[[], Any]] = {
     "logsumexp": lambda: (M(lambda x: torch.logsumexp(x, 1, keepdim=True)), [R(7, 9)], {}),
     "norm": lambda: (M(lambda x: x / torch.norm(x, p=2, dim=1, keepdim=True)), [R(7, 9)], {}),
     "fro": lambda: (M(lambda x: x / torch.norm(x, p="fro")), [R(7, 9)], {}),
+    "norms": lambda: (
+        M(lambda x: torch.stack([torch.linalg.vector_norm(x, p, 1) for p in (-torch.inf, -1.5, 0, 0.5, 3, torch.inf)])),
+        [R(7, 9)],
+        {"n": 7},
+    ),
     "l1": lambda: (M(lambda x: x / torch.mean(x.abs(), 1, keepdim=True)), [R(7, 9)], {}),
     "normalize": lambda: (M(lambda x: F.normalize(x)), [R(7, 9)], {}),
     "cosine": lambda: (M(lambda x, y: F.cosine_similarity(x, y)), [R(7, 9), R(7, 9)], {}),

@@ -51,12 +51,12 @@ def vector_norm(writer: Writer, node: Node, x: Array, order: Any = 2, dims: Any 
     step, end = f"sum += pow(v, (ACC)({order}));", f"pow(sum, 1 / (ACC)({order}))"
     if order in (1, 2):
         step, end = ("sum += v;", "sum") if order == 1 else ("sum += v * v;", "sqrt(sum)")
-    elif order in (math.inf, 0):
-        step, end = ("if (v > sum || v != v) sum = v;" if order else "sum += v != 0;"), "sum"
-    elif order == -math.inf:
-        raise NotImplementedError("no loops are known for aten.linalg_vector_norm of order -inf")
+    elif order in (math.inf, -math.inf):
+        step, end = f"if (v {'>' if order > 0 else '<'} sum || v != v) sum = v;", "sum"
+    elif order == 0:
+        step, end = "sum += v != 0;", "sum"
     with writer.kernel(node) as kernel, kernel.parallel(_outer(x.shape, along)) as index:
-        kernel.line("ACC sum = 0;")
+        kernel.line(f"ACC sum = {kernel.number(math.inf if order == -math.inf else 0)};")
         with kernel.loops([x.shape[axis] for axis in along], "r") as inner:
             kernel.line(f"ACC v = fabs({kernel.get(x, _spread(x.shape, along, index, inner), 'ACC')});")
             kernel.line(step)
