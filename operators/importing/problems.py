@@ -11,10 +11,11 @@ import ast
 import inspect
 import random
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import CodeType
+from types import CodeType, ModuleType
 from typing import Any
 
 import torch
@@ -41,6 +42,7 @@ KINDS: Mapping[str, tuple[int, tuple[int, ...]]] = {
     "divisible by 32": (6, (32, 64, 96, 160, 32)),
 }
 """Kinds of hidden shapes: how many are wanted, and sizes that make them."""
+MODULE = "problem"
 KNOB = "_size_of_a_problem"
 WHOLE = "_whole_number_of_a_problem"
 REAL = "_real_number_of_a_problem"
@@ -317,7 +319,7 @@ class _Stated(ast.NodeTransformer):
 def stated(text: str, name: str, constants: Mapping[str, int]) -> CodeType:
     """The code of a definition's source, in which these sizes are under our control. It raises SyntaxError."""
     tree = _Stated(constants).visit(Knobs.plain(ast.parse(text)))
-    return compile(ast.fix_missing_locations(tree), name, "exec")
+    return compile(ast.fix_missing_locations(tree), name, "exec", dont_inherit=True)
 
 
 # --- knobs ------------------------------------------------------------------------------------------------------------
@@ -486,11 +488,13 @@ def compiled(text: str, name: str, makers: tuple[str, ...], *, tied: bool = Fals
     tree = ast.parse(text)
     knobs = Knobs(makers, tied=tied)
     knobs.visit(tree)
-    return compile(tree, name, "exec"), knobs.found
+    return compile(tree, name, "exec", dont_inherit=True), knobs.found
 
 
 def executed(code: CodeType, knob: Callable[[str], Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """The names that a module defines."""
-    names: dict[str, Any] = {"__name__": "problem", KNOB: knob, WHOLE: whole, REAL: real, **more}
+    """The names that a module defines. It is among those that are loaded, where a dataclass looks for its types."""
+    module = sys.modules[MODULE] = ModuleType(MODULE)
+    names = vars(module)
+    names.update({KNOB: knob, WHOLE: whole, REAL: real, **more})
     exec(code, names)
     return names

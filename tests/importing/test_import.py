@@ -19,7 +19,7 @@ from fitness.targets import place
 from operators.catalog import functions, load
 from operators.definition.spec import Task
 from operators.errors import UserError
-from operators.importing.folder import together
+from operators.importing.folder import CALL, ORIGIN, together
 from operators.importing.looking import Trials
 from operators.importing.problems import problem_of
 from operators.importing.readers import read
@@ -704,6 +704,44 @@ def get_init_inputs():
     operator = load(str(folder))
     assert [tensor.name for tensor in operator.inputs] == ["layer_weight", "layer_bias", "x", "y"]
     assert operator.dims == ("rows", "width")
+
+
+PARTS = """
+from __future__ import annotations
+import functools
+from dataclasses import dataclass
+from typing import NamedTuple
+import torch
+import torch.nn.functional as F
+@dataclass(frozen=True)
+class Config:
+    edge: int
+    scale: float = 0.5
+@dataclass
+class Batch:
+    x: torch.Tensor
+    kept: torch.Tensor
+class Sums(NamedTuple):
+    each: torch.Tensor
+    parts: Batch
+def summed(config, batch):
+    around = F.pad(batch.x, (config.edge, config.edge), mode="circular")
+    return Sums(F.avg_pool1d(around, 3, 1), Batch(batch.x * config.scale, (batch.x * batch.kept).sum(-1)))
+task = functools.partial(summed, Config(1))
+def make():
+    return [Batch(torch.randn(4, 3, 16), torch.rand(4, 3, 16))]
+"""
+
+
+@pytest.mark.slow
+def test_tensors_are_found_in_dataclasses_and_a_function_may_be_made_by_a_call(tmp_path: Path) -> None:
+    problem = tmp_path / "parts.py"
+    problem.write_text(PARTS)
+    folder, lines = import_problem(f"{problem}:task", inputs=f"{problem}:make", out=tmp_path / "task")
+    assert not any(line.startswith("naive") for line in lines)
+    call = json.loads((folder / ORIGIN / CALL).read_text())
+    assert list(call["inputs"].values()) == [["input", 0, {"field": "x"}], ["input", 0, {"field": "kept"}]]
+    assert call["returned"] == {"tuple": ["y0", {"dict": [["x", "y1"], ["kept", "y2"]]}]}
 
 
 def test_what_is_said_of_many_tensors_alike_is_said_once() -> None:
