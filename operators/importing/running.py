@@ -67,20 +67,17 @@ LOCAL: Mapping[str, Callable[..., Any]] = {
     "sqrt": lambda y, x: ROOT_ULPS * y.abs(), "rsqrt": lambda y, x: ROOT_ULPS * y.abs(),
     "gelu": lambda y, x, *_: EXP_ULPS * x.abs(), "mish": lambda y, x: EXP_ULPS * (1 + x.abs()),
     "softplus": lambda y, x, *_: EXP_ULPS * (1 + x.abs()), "pow": lambda y, *_: 2 * EXP_ULPS * y.abs(),
-    "add": lambda y, *_: y.abs() / 2, "sub": lambda y, *_: y.abs() / 2, "rsub": lambda y, *_: y.abs() / 2,
-    "mul": lambda y, *_: y.abs() / 2, "square": lambda y, *_: y.abs() / 2,
-    "leaky_relu": lambda y, *_: y.abs() / 2, "lerp": lambda y, a, b, *_: a.abs() + b.abs(),
+    **{name: lambda y, *_: y.abs() / 2 for name in ("add", "sub", "rsub", "mul", "square", "leaky_relu")},
+    "lerp": lambda y, a, b, *_: a.abs() + b.abs(),
     **{name: lambda y, *_: LOG_ULPS * (1 + y.abs()) for name in (
         "log", "log2", "log10", "log1p", "lgamma", "log_sigmoid_forward", "elu", "celu", "expm1", "logit", "xlogy")},
     **{name: lambda y, *_: SINE_ULPS * (1 + 0 * y) for name in ("sin", "cos", "tanh", "erf", "erfc")},
 }  # fmt: skip
 """The own error of a function, in roundoffs over two, as the bound grants two of them; others have two of |y|."""
-SMOOTH = EXACT | LOCAL.keys() | frozenset(
-    (
-        "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "atan2", "hypot", "fmod",
-        "remainder", "floor_divide", "hardsigmoid", "hardswish", "softshrink", "addcmul", "addcdiv",
-    )
-)  # fmt: skip
+SMOOTH = EXACT | LOCAL.keys() | frozenset((
+    "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "atan2", "hypot", "fmod",
+    "remainder", "floor_divide", "hardsigmoid", "hardswish", "softshrink", "addcmul", "addcdiv",
+))  # fmt: skip
 MOVES = frozenset((
     "cat", "stack", "gather", "index", "_unsafe_index", "index_select", "constant_pad_nd", "embedding", "flip",
     "roll", "repeat", "tril", "triu", "scatter", "slice_scatter", "select_scatter", "reflection_pad1d",
@@ -114,9 +111,8 @@ def running(reference: Callable[..., Any], dtype: DType | str = "fp32") -> Calla
     def magnitude(*args: Any, **kwargs: Any) -> Any:
         with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), RunningErrors(dtype) as errors:
             result = reference(*args, **kwargs)
-        if isinstance(result, Mapping):
-            return {name: errors.magnitude(value) for name, value in result.items()}
-        return errors.magnitude(result)
+        by_name = isinstance(result, Mapping)
+        return {n: errors.magnitude(y) for n, y in result.items()} if by_name else errors.magnitude(result)
 
     return magnitude
 
@@ -300,9 +296,8 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         packet = getattr(torch.ops.aten, plain, None)
         if name == plain or packet is None:
             raise OperatorError(f"the rounding errors of {func} are not known: write reference(...) without it")
-        overload = func._overloadname
         with self:
-            out = getattr(packet, overload)(*args, **kwargs)
+            out = getattr(packet, func._overloadname)(*args, **kwargs)
         error = self.of(out)
         target.copy_(out)
         self.keep(target, error)
@@ -333,7 +328,7 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         own = self._added_up(func, args, kwargs)
         if all(self.of(each) is None for each in every):
             return own
-        names = [argument.name for argument in func._schema.arguments]
+        names = [each.name for each in func._schema.arguments]
         error = self._misplaced(func, names, args, self._errors_moved(func, names, args, kwargs))
         return error if own is None else error + own
 
@@ -372,6 +367,9 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 line = [slice(None) if each == axes[number] else slice(size) for each, size in enumerate(own.shape)]
                 error[tuple(line)] += added / self.granted
                 continue
+            if name == "scatter" and len(args) == 4:
+                error = error + _exchanged(self, own, *args)
+                continue
             error = torch.where(_written_there(func, args, at, number, axes[number], own), LARGEST, error)
         return error
 
@@ -385,7 +383,6 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return torch.maximum(most - y, y - least) / self.granted + own  # type: ignore[no-any-return]
 
     def _errors_moved(self, func: Any, names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
-
         def errors(arg: Any, name: str) -> Any:
             if isinstance(arg, tuple | list):
                 return type(arg)(errors(each, name) for each in arg)
@@ -540,9 +537,7 @@ def _addmm(
     run: RunningErrors, func: Any, y: Tensor, c: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1
 ) -> Tensor:
     product: Tensor = _bilinear(run, torch.matmul, a, b, a.shape[-1]) * abs(alpha)
-    apart: Tensor = (
-        run.stored * (y.double() - beta * c.double()).abs()
-    )  # some vendors round the product before they add
+    apart: Tensor = run.stored * (y.double() - beta * c.double()).abs()  # of a product rounded before it is added
     added: Tensor = abs(beta) * (run.sized(c) + c.abs() / 2)
     return product + added + y.abs() / 2 + apart
 
@@ -639,9 +634,8 @@ def _sorted(run: RunningErrors, func: Any, out: Any, x: Tensor, *args: Any, **kw
     found, dim = run.of(x), given.get("dim", -1)
     if not x.dim() or (found is None and given.get("stable")):
         return found, None
-    largest = torch.zeros_like(out[0], dtype=torch.float64)
-    if found is not None:
-        largest = found.amax(dim, True).expand(out[0].shape)
+    none = torch.zeros_like(out[0], dtype=torch.float64)
+    largest = none if found is None else found.amax(dim, True).expand(out[0].shape)
     # Which of equal numbers comes first, and of those that errors may make equal, is not told.
     values, every = out[0].double().movedim(dim, -1), x.double().movedim(dim, -1).sort(-1)[0].contiguous()
     reach = (2 * run.granted * largest).movedim(dim, -1)
@@ -652,19 +646,20 @@ def _sorted(run: RunningErrors, func: Any, out: Any, x: Tensor, *args: Any, **kw
 
     rivals = near(every)
     left_out = rivals > near(values.sort(-1)[0].contiguous())
-    moved = ((rivals > 1).double() * (x.shape[dim] / run.roundoff)).masked_fill(left_out, LARGEST).movedim(-1, dim)
+    # Neighbours that no error makes equal have other errors, which tell what may be exchanged from what may not.
+    apart = values.diff(dim=-1, prepend=values[..., :1]).abs() > reach + reach.roll(1, -1)
+    size = (x.shape[dim] + apart.cumsum(-1) % 2).double() / run.roundoff
+    moved = ((rivals > 1) * size).masked_fill(left_out, LARGEST).movedim(-1, dim)
     return None if found is None else largest, moved if bool((moved > 0).any()) else None
 
 
 def _read_there(func: Any, args: Sequence[Any], at: int, number: int, axis: int, own: Tensor) -> Tensor:
     """Whether each result is read at a place that may be another: there a probe that holds nothing else has a one."""
-    shape = list(args[0].shape)
-    shape[axis] += 1
-    probe = torch.zeros(shape, dtype=torch.float64, device=own.device)
-    probe.select(axis, -1).fill_(1)
+    nothing, count = torch.zeros_like(args[0], dtype=torch.float64), args[0].shape[axis]
+    probe = torch.cat([nothing, torch.ones_like(nothing.narrow(axis, 0, 1))], axis)
     given = list(args)
     indices = list(given[at]) if isinstance(given[at], tuple | list) else [given[at]]
-    indices[number] = torch.where(own > 0, shape[axis] - 1, indices[number].remainder(shape[axis] - 1))
+    indices[number] = torch.where(own > 0, count, indices[number].remainder(count))
     given[0], given[at] = probe, indices if isinstance(given[at], tuple | list) else indices[0]
     return func(*given) > 0  # type: ignore[no-any-return]
 
@@ -682,6 +677,27 @@ def _written_there(func: Any, args: Sequence[Any], at: int, number: int, axis: i
     anywhere = (own >= LARGEST / 2).any(axis, True).double()  # it may as well be a place that is not among these
     places[tuple(line)] = anywhere
     return places.scatter_add(axis, args[at], own) > 0
+
+
+def _exchanged(run: RunningErrors, own: Tensor, x: Tensor, axis: int, index: Tensor, source: Any) -> Tensor:
+    """The errors of what is put where an index may be another. A place holds what was there, or what is brought by one
+    of those that may be exchanged: neighbours of one error in an order, as equal numbers are; else by any."""
+    every = source if isinstance(source, Tensor) else torch.full_like(index, float(source), dtype=torch.float64)
+    put, off = (each[tuple(map(slice, index.shape))] for each in (every.double(), run.granted * run.sized(every)))
+    before, line = x.double(), [slice(None) if each == axis % x.dim() else slice(n) for each, n in enumerate(own.shape)]
+    group = (own.diff(dim=axis, prepend=own.narrow(axis, 0, 1)) != 0).cumsum(axis)
+    most, least = (
+        torch.zeros_like(put).scatter_reduce(axis, group, end, how, include_self=False).gather(axis, group)
+        for end, how in ((put + off, "amax"), (put - off, "amin"))
+    )
+    was = before.gather(axis, index)
+    spread = torch.where(own > 0, torch.maximum(most, was) - torch.minimum(least, was), 0.0)
+    error = torch.zeros_like(before).scatter_reduce(axis, index, spread, "amax")
+    is_order = (own >= index.shape[axis] / run.roundoff) & (own < LARGEST / 2)
+    there = torch.stack([before, before.scatter(axis, index, put)])[:, *line]
+    wide = there.amax(0).maximum(most.amax(axis, True)) - there.amin(0).minimum(least.amin(axis, True))
+    error[*line] = torch.where(((own > 0) & ~is_order).any(axis, True), wide, error[*line])
+    return error / run.granted
 
 
 def _max_pool(run: RunningErrors, func: Any, out: Any, x: Tensor, *args: Any) -> Any:
@@ -713,8 +729,7 @@ class _Moments:
         changed = own * (2 * self.deviation.abs() + run.granted * own)
         self.variance_error = changed.mean(along, True) + (grown + 1) * self.variance
         self.variance_error += run.granted * self.mean_error.square()
-        over = self.variance * self.count > run.most_sum
-        self.variance_error = torch.where(over & self.variance.isfinite(), LARGEST, self.variance_error)
+        self.variance_error = run.where_it_fits(self.variance_error, self.variance * self.count, self.variance)
 
     def standardized(self, eps: float, stored: float = 0.0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Deviations over their root, and that, each with its errors; mean, variance and root may be stored."""
@@ -741,27 +756,15 @@ def _affine(run: RunningErrors, z: Tensor, error: Tensor, weight: Any, bias: Any
     return error
 
 
-def _layer_norm(
-    run: RunningErrors, func: Any, out: Any, x: Tensor, normalized: Any, weight: Any, bias: Any, eps: float
-) -> Any:
-    found = _Moments(run, x, list(range(x.dim() - len(normalized), x.dim())))
+def _layer_norm(run: RunningErrors, func: Any, out: Any, x: Tensor, shape: Any, *affine: Any) -> Any:
+    weight, bias, eps = affine
+    found = _Moments(run, x, list(range(x.dim() - len(shape), x.dim())))
     z, error, _, root_error = found.standardized(eps)
-    return _affine(run, z, error, weight, bias, normalized), found.mean_error, root_error
+    return _affine(run, z, error, weight, bias, shape), found.mean_error, root_error
 
 
-def _group_norm(
-    run: RunningErrors,
-    func: Any,
-    out: Any,
-    x: Tensor,
-    weight: Any,
-    bias: Any,
-    n: int,
-    c: int,
-    hw: int,
-    groups: int,
-    eps: float,
-) -> Any:
+def _group_norm(run: RunningErrors, func: Any, out: Any, x: Tensor, weight: Any, bias: Any, *rest: Any) -> Any:
+    n, c, _, groups, eps = rest
     grouped = x.reshape(n, groups, -1)
     run.keep(grouped, run.sized(x).reshape(grouped.shape))
     found = _Moments(run, grouped, [2])
@@ -791,9 +794,7 @@ def _batch_norm(run: RunningErrors, func: Any, out: Any, x: Tensor, weight: Any,
 
 
 def _variance(run: RunningErrors, func: Any, out: Any, x: Tensor, dims: Any = None, *args: Any, **kwargs: Any) -> Any:
-    if isinstance(dims, bool):
-        dims = None
-    found = _Moments(run, x, _axes(x, dims))
+    found = _Moments(run, x, _axes(x, None if isinstance(dims, bool) else dims))
     y = out[0] if isinstance(out, tuple) else out
     scale = found.count / max(found.count - 1, 1)
     error, mean_error = (found.variance_error * scale).reshape(y.shape), found.mean_error.reshape(y.shape)
@@ -886,8 +887,7 @@ def _running_extreme(run: RunningErrors, func: Any, out: Any, x: Tensor, dim: in
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("mm", "bmm", "mv", "dot"), _mm), **dict.fromkeys(("addmm", "baddbmm", "addmv"), _addmm),
     "convolution": _convolution, "convolution_overrideable": _convolution, "sum": _sum, "mean": _sum, "cumsum": _cumsum,
-    "logcumsumexp": _logcumsumexp,
-    "cummax": _running_extreme, "cummin": _running_extreme, "prod": _prod,
+    "logcumsumexp": _logcumsumexp, "cummax": _running_extreme, "cummin": _running_extreme, "prod": _prod,
     "cumprod": _cumprod, "max": _extreme, "min": _extreme, "argmax": _arg, "argmin": _arg,
     "sort": _sorted, "topk": _sorted, "max_pool2d_with_indices": _max_pool, "max_pool3d_with_indices": _max_pool,
     **dict.fromkeys(("avg_pool1d", "avg_pool2d", "avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d",
