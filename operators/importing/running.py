@@ -310,7 +310,7 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return  # integers of integers are exact
         if name in RULES:
             found = RULES[name](self, func, out, *args, **kwargs)
-            exact = name in ("max", "min", "sort", "topk", "max_pool2d_with_indices", "max_pool3d_with_indices")
+            exact = name in ("max", "min", "sort", "topk") or "max_pool" in name
         elif name in MOVES:
             found, exact = self._moved(func, args, kwargs), name not in ("scatter_add", "scatter_reduce")
         else:
@@ -430,6 +430,9 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
             off = torch.where(there.isnan(), y.abs(), (there - y).abs())  # nan: beyond the end of a root's domain
             off = torch.where(there == y, 0.0, off) / self.granted
             error = torch.maximum(error, torch.nan_to_num(off, nan=0.0, posinf=LARGEST))
+        if name in ("remainder", "fmod"):  # they begin anew between both ends
+            turns = [torch.div(end, args[1], rounding_mode="floor") for end in ends[0]]
+            error = torch.where(turns[0] != turns[-1], abs(args[1]) / self.granted, error)
         if name not in CHOICES:
             error = self._without_number(name, args, error)
         if name in POLES and (name != "pow" or (not isinstance(args[1], Tensor) and args[1] < 0)):
@@ -527,10 +530,6 @@ def _bilinear(run: RunningErrors, func: Callable[..., Tensor], a: Tensor, b: Ten
             pair = (torch.ones_like(a), lost.to(b.dtype)) if swap else (lost.to(a.dtype), torch.ones_like(b))
             total = torch.where(func(*pair, *rest) > 0, LARGEST, total)
     return total
-
-
-def _mm(run: RunningErrors, func: Any, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    return _bilinear(run, func, a, b, a.shape[-1])
 
 
 def _addmm(
@@ -885,14 +884,15 @@ def _running_extreme(run: RunningErrors, func: Any, out: Any, x: Tensor, dim: in
 
 
 RULES: Mapping[str, Rule] = {
-    **dict.fromkeys(("mm", "bmm", "mv", "dot"), _mm), **dict.fromkeys(("addmm", "baddbmm", "addmv"), _addmm),
+    **dict.fromkeys(("mm", "bmm", "mv", "dot"), lambda run, func, y, a, b: _bilinear(run, func, a, b, a.shape[-1])),
+    **dict.fromkeys(("addmm", "baddbmm", "addmv"), _addmm),
     "convolution": _convolution, "convolution_overrideable": _convolution, "sum": _sum, "mean": _sum, "cumsum": _cumsum,
     "logcumsumexp": _logcumsumexp, "cummax": _running_extreme, "cummin": _running_extreme, "prod": _prod,
     "cumprod": _cumprod, "max": _extreme, "min": _extreme, "argmax": _arg, "argmin": _arg,
-    "sort": _sorted, "topk": _sorted, "max_pool2d_with_indices": _max_pool, "max_pool3d_with_indices": _max_pool,
+    **dict.fromkeys(("sort", "topk"), _sorted), "native_layer_norm": _layer_norm, "native_group_norm": _group_norm,
+    **{f"{a}max_pool{n}d{z}": _max_pool for n in (2, 3) for a, z in (("", "_with_indices"), ("adaptive_", ""))},
     **dict.fromkeys(("avg_pool1d", "avg_pool2d", "avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d",
                      "upsample_bilinear2d", "upsample_linear1d", "upsample_trilinear3d"), _mean_of),
-    "native_layer_norm": _layer_norm, "native_group_norm": _group_norm,
     **dict.fromkeys(("native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_no_training",
                      "_native_batch_norm_legit_functional", "cudnn_batch_norm"), _batch_norm),
     **dict.fromkeys(("var", "std", "var_mean", "std_mean"), _variance), "_softmax": _softmax, "_log_softmax": _softmax,

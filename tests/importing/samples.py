@@ -156,6 +156,11 @@ SAMPLES: dict[str, Callable[[], Any]] = {
     "avgpool3": lambda: (M(lambda m, x: m(x), nn.AvgPool3d(2)), [R(3, 4, 6, 7, 8)], {"n": 3}),
     "adaptive": lambda: (M(lambda m, x: m(x), nn.AdaptiveAvgPool2d((3, 2))), [R(3, 4, 7, 8)], {"n": 3}),
     "adaptive1": lambda: (M(lambda m, x: m(x), nn.AdaptiveAvgPool2d(1)), [R(3, 4, 7, 8)], {"n": 3}),
+    "adaptive_max": lambda: (
+        M(lambda x: F.adaptive_max_pool2d(x, (3, 5), return_indices=True)),
+        [R(3, 4, 7, 8)],
+        {"n": 3, "h": 7},
+    ),
     "cumsum": lambda: (M(lambda x: x.cumsum(1)), [R(7, 5)], {"n": 7}),
     "logcumsumexp": lambda: (M(lambda x: x.logcumsumexp(1)), [R(7, 5) * 5], {"n": 7}),
     "cumprod": lambda: (M(lambda x: x.cumprod(1)), [R(7, 5)], {"n": 7}),

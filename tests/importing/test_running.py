@@ -413,3 +413,9 @@ def test_a_mask_by_an_order_that_errors_may_change_is_zero_or_one() -> None:
     x[3] = x[4]
     found = granted(mask, x)
     assert bool((found >= 1).all() and (found < 1.01).all())
+
+
+def test_the_rest_of_a_division_is_any_where_both_ends_have_the_same() -> None:
+    values = torch.tensor([1.0, 1.0, *range(2, 32)], dtype=torch.float64)
+    found = granted(lambda x: x.exp().log().sort(0)[1] % 16, values)
+    assert bool((found[:2] >= 16).all() and (found[2:] < 1e-5).all())
