@@ -359,6 +359,19 @@ def test_normal_numbers_of_which_large_ones_are_not_finite_keep_to_two_deviation
 
 
 @pytest.mark.slow
+def test_numbers_that_lead_to_no_place_in_fp32_are_not_drawn(tmp_path: Path) -> None:
+    """One more than 1e9 is 1e9 in fp32: there none of a row is greater, and its last one has no place."""
+    problem = tmp_path / "support.py"
+    problem.write_text(
+        "import torch\n\n\ndef kept(x):\n    count = (1 + x > x.amax(-1, keepdim=True)).sum(-1, keepdim=True)\n"
+        "    return x - x.gather(-1, count - 1)\n\n\ndef make():\n    return [torch.randn(16, 24)]\n"
+    )
+    folder, lines = import_problem(f"{problem}:kept", inputs=f"{problem}:make", out=tmp_path / "kept")
+    assert any("`x` keeps to its range" in line for line in lines)
+    assert load(str(folder)).inputs[0].bounded
+
+
+@pytest.mark.slow
 def test_a_deep_network_is_judged_by_samples_of_its_errors(tmp_path: Path) -> None:
     """Its analysis is too wide, and so many times the error of a plain sum, as measured bounds grant, is too tight."""
     problem = tmp_path / "1_Deep.py"
