@@ -248,13 +248,17 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return out
         out = func(*args, **kwargs)
         if name in LITERALS and out.is_floating_point():
-            off = (out.double() - out.to(self.element).double()).abs() / self.granted
-            self.keep(out, torch.where(off.isfinite(), off, 0.0) if off.any() else None)
+            self.keep(out, off if (off := self._rounded(out)).any() else None)
         elif func.is_view:
             self._viewed(func, args, kwargs, out)
         elif name not in CONSTANTS and out is not None:  # what only checks its argument makes nothing
             self._follow(func, name, args, kwargs, out)
         return out
+
+    def _rounded(self, y: Tensor) -> Tensor:
+        """The errors of numbers that are exact until they are stored."""
+        off = (y.double() - y.to(self.element).double()).abs() / self.granted
+        return torch.where(off.isfinite(), off, 0.0)
 
     def _viewed(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
         """Copy the errors where what may be a view, as `reshape`, is a copy."""
@@ -399,7 +403,8 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """The errors that follow from those of the arguments, and the function's own."""
         error = self._at_ends(func, name, args, kwargs, y.double())
         if name in EXACT or not y.is_floating_point():
-            return error
+            is_whole = name == "_to_copy" and y.is_floating_point() and not args[0].is_floating_point()
+            return error if not is_whole else self._rounded(y) + (0.0 if error is None else error)
         values = [x.double() if isinstance(x, Tensor) else x for x in args]
         local = LOCAL[name](y.double(), *values) if name in LOCAL else 2 * y.double().abs()
         if kwargs.get("alpha", 1) != 1:  # a product, which is rounded before it is added
@@ -601,10 +606,6 @@ def _prod(run: RunningErrors, func: Any, y: Tensor, x: Tensor, *args: Any, **kwa
     return _grown(run, x, lambda size: func(size, *args, **kwargs)) + run.sums(count) * y.double().abs()
 
 
-def _cumprod(run: RunningErrors, func: Any, y: Tensor, x: Tensor, dim: int, **_: Any) -> Tensor:
-    return _grown(run, x, lambda size: size.cumprod(dim)) + run.sums(x.shape[dim]) * y.double().abs()
-
-
 def _extreme(run: RunningErrors, func: Any, out: Any, x: Tensor, dim: Any = None, keep: bool = False) -> Any:
     found = run.of(x)
     if found is None:
@@ -697,11 +698,6 @@ def _exchanged(run: RunningErrors, own: Tensor, x: Tensor, axis: int, index: Ten
     wide = there.amax(0).maximum(most.amax(axis, True)) - there.amin(0).minimum(least.amin(axis, True))
     error[*line] = torch.where(((own > 0) & ~is_order).any(axis, True), wide, error[*line])
     return error / run.granted
-
-
-def _max_pool(run: RunningErrors, func: Any, out: Any, x: Tensor, *args: Any) -> Any:
-    found = run.of(x)
-    return (None, None) if found is None else (func(found, *args)[0], None)
 
 
 def _mean_of(run: RunningErrors, func: Any, y: Tensor, x: Tensor, *args: Any) -> Tensor:
@@ -888,9 +884,13 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("addmm", "baddbmm", "addmv"), _addmm),
     "convolution": _convolution, "convolution_overrideable": _convolution, "sum": _sum, "mean": _sum, "cumsum": _cumsum,
     "logcumsumexp": _logcumsumexp, "cummax": _running_extreme, "cummin": _running_extreme, "prod": _prod,
-    "cumprod": _cumprod, "max": _extreme, "min": _extreme, "argmax": _arg, "argmin": _arg,
+    "cumprod": lambda run, _, y, x, dim, **__: (
+        _grown(run, x, lambda size: size.cumprod(dim)) + run.sums(x.shape[dim]) * y.double().abs()),
+    "max": _extreme, "min": _extreme, "argmax": _arg, "argmin": _arg,
     **dict.fromkeys(("sort", "topk"), _sorted), "native_layer_norm": _layer_norm, "native_group_norm": _group_norm,
-    **{f"{a}max_pool{n}d{z}": _max_pool for n in (2, 3) for a, z in (("", "_with_indices"), ("adaptive_", ""))},
+    **{f"{a}max_pool{n}d{z}": lambda run, func, _, x, *args: (
+        None if (own := run.of(x)) is None else func(own, *args)[0], None)
+       for n in (2, 3) for a, z in (("", "_with_indices"), ("adaptive_", ""))},
     **dict.fromkeys(("avg_pool1d", "avg_pool2d", "avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d",
                      "upsample_bilinear2d", "upsample_linear1d", "upsample_trilinear3d"), _mean_of),
     **dict.fromkeys(("native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_no_training",

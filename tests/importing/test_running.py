@@ -419,3 +419,9 @@ def test_the_rest_of_a_division_is_any_where_both_ends_have_the_same() -> None:
     values = torch.tensor([1.0, 1.0, *range(2, 32)], dtype=torch.float64)
     found = granted(lambda x: x.exp().log().sort(0)[1] % 16, values)
     assert bool((found[:2] >= 16).all() and (found[2:] < 1e-5).all())
+
+
+def test_integers_that_the_accumulator_does_not_hold_are_rounded() -> None:
+    counts, x = torch.tensor([2**24 + 1, 2**24]), torch.zeros(2, dtype=torch.float64)
+    found = granted(lambda x: counts.double() - 2.0**24 + x, x)
+    assert 1 <= found[0] < 1.01 and found[1] < 1e-5
