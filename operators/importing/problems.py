@@ -23,7 +23,7 @@ from torch import nn
 
 from operators.importing.arguments import DTYPES, argument, drawn, members
 from operators.importing.draws import drawn_integers
-from operators.importing.symbols import real, whole
+from operators.importing.symbols import length, real, whole
 
 SHAPED = {"rand", "randn", "empty", "ones", "zeros", "arange", "linspace", "eye", "randperm"}
 """Functions that make a tensor of the sizes that they are given, one by one or together."""
@@ -46,7 +46,8 @@ MODULE = "problem"
 KNOB = "_size_of_a_problem"
 WHOLE = "_whole_number_of_a_problem"
 REAL = "_real_number_of_a_problem"
-"""The names of what is called in the places of `int` and `float`, which no symbol and no tensor outlives."""
+LENGTH = "_length_of_a_problem"
+"""The names of what is called in the places of `int`, `float` and `len`, which no symbol and no tensor outlives."""
 Knob = Callable[[str], Any]
 
 
@@ -393,8 +394,8 @@ class Knobs(ast.NodeTransformer):
             match each:
                 case ast.Constant(value=str(text)) if re.fullmatch(r"cuda(:\d)?", text):
                     each.value = "cpu"
-                case ast.Call(func=ast.Name(id="int" | "float") as function, args=[_], keywords=[]):
-                    function.id = WHOLE if function.id == "int" else REAL
+                case ast.Call(func=ast.Name(id="int" | "float" | "len") as function, args=[_], keywords=[]):
+                    function.id = {"int": WHOLE, "float": REAL, "len": LENGTH}[function.id]
         return node
 
 
@@ -495,6 +496,6 @@ def executed(code: CodeType, knob: Callable[[str], Any], more: Mapping[str, Any]
     """The names that a module defines. It is among those that are loaded, where a dataclass looks for its types."""
     module = sys.modules[MODULE] = ModuleType(MODULE)
     names = vars(module)
-    names.update({KNOB: knob, WHOLE: whole, REAL: real, **more})
+    names.update({KNOB: knob, WHOLE: whole, REAL: real, LENGTH: length, **more})
     exec(code, names)
     return names

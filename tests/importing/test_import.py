@@ -747,7 +747,8 @@ class Scaled(torch.autograd.Function):
         return slope, None
 def summed(config, batch):
     around = F.pad(batch.x, (config.edge, config.edge), mode="circular")
-    return Sums(F.avg_pool1d(around, 3, 1), Batch(Scaled.apply(batch.x, config.scale), (batch.x * batch.kept).sum(-1)))
+    weights = torch.arange(len(batch.x))[:, None, None] + 1
+    return Sums(F.avg_pool1d(around, 3, 1) * weights, Batch(Scaled.apply(batch.x, config.scale), (batch.x * batch.kept).sum(-1)))
 task = functools.partial(summed, Config(1))
 def make():
     return [Batch(torch.randn(4, 3, 16), torch.rand(4, 3, 16))]
@@ -763,6 +764,7 @@ def test_a_function_may_take_and_return_dataclasses_and_have_gradients_of_its_ow
     call = json.loads((folder / ORIGIN / CALL).read_text())
     assert list(call["inputs"].values()) == [["input", 0, {"field": "x"}], ["input", 0, {"field": "kept"}]]
     assert call["returned"] == {"tuple": ["y0", {"dict": [["x", "y1"], ["kept", "y2"]]}]}
+    assert len(load(str(folder)).dims) == 3
 
 
 def test_what_is_said_of_many_tensors_alike_is_said_once() -> None:
