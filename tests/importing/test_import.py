@@ -748,7 +748,8 @@ class Scaled(torch.autograd.Function):
 def summed(config, batch):
     around = F.pad(batch.x, (config.edge, config.edge), mode="circular")
     weights = torch.arange(len(batch.x))[:, None, None] + 1
-    return Sums(F.avg_pool1d(around, 3, 1) * weights, Batch(Scaled.apply(batch.x, config.scale), (batch.x * batch.kept).sum(-1)))
+    parts = Batch(Scaled.apply(batch.x, config.scale), (batch.x * batch.kept).sum(-1))
+    return Sums(F.avg_pool1d(around, 3, 1) * weights, parts)
 task = functools.partial(summed, Config(1))
 def make():
     return [Batch(torch.randn(4, 3, 16), torch.rand(4, 3, 16))]

@@ -391,7 +391,7 @@ def test_integers_made_of_integers_are_exact() -> None:
 
 
 def test_what_is_put_back_in_an_order_of_equal_numbers_may_be_that_of_its_neighbours_alone() -> None:
-    """Of three equal numbers either may be the one that is kept; of a larger one nothing changes."""
+    """Any of three equal numbers may be the one that is kept; nothing changes of a larger one."""
 
     def two_largest(x: torch.Tensor) -> torch.Tensor:
         values, order = x.sort(0, descending=True)
