@@ -384,7 +384,7 @@ def _model(operator: Operator, call: Mapping[str, Any]) -> str:
     def argument(path: Sequence[Any]) -> str:
         kind, first, keys = path[0], path[1], path[2:]
         if kind == "input":
-            return str(names[1 + first]) + "".join(f"[{key!r}]" for key in keys)
+            return str(names[1 + first]) + _within(keys)
         first = str(first)
         plain = all(part.isidentifier() for part in first.split("."))
         return f"{names[0]}.{first}" if plain else f"{names[0]}.get_{kind}({first!r})"
@@ -400,6 +400,11 @@ def _model(operator: Operator, call: Mapping[str, Any]) -> str:
     return "\n\n" + ast.unparse(ast.fix_missing_locations(tree)) + "\n"
 
 
+def _within(keys: Sequence[Any]) -> str:
+    """The text that reads a part of an argument, by keys and by fields."""
+    return "".join(f".{key['field']}" if isinstance(key, Mapping) else f"[{key!r}]" for key in keys)
+
+
 def _forward(tree: ast.Module) -> ast.FunctionDef:
     for node in tree.body:
         if isinstance(node, ast.ClassDef) and node.name == "Model":
@@ -411,7 +416,7 @@ def _forward(tree: ast.Module) -> ast.FunctionDef:
 
 def _submission(operator: Operator, call: Mapping[str, Any]) -> str:
     def argument(path: Sequence[Any]) -> str:
-        return "data" + "".join(f"[{key!r}]" for key in path[2:])
+        return "data" + _within(path[2:])
 
     lines = _body(operator, call, argument).splitlines()
     return "\n\ndef custom_kernel(data):\n" + "".join(f"    {line}\n" for line in lines)

@@ -1,13 +1,18 @@
-"""The border to a foreign source: what it raises becomes one line, and it computes for as long as it may."""
+"""The border to a foreign source: what it raises becomes one line, and it computes for as long as it may. Tensors are
+found in the dataclasses that it takes and returns, too."""
 
 from __future__ import annotations
 
 import linecache
 import signal
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
 from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
 
 from operators.importing.readers import HERE
 
@@ -66,3 +71,41 @@ def place_of(error: BaseException) -> str:
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == HERE]
     text = linecache.getline(HERE, frames[-1].lineno or 0).strip() if frames else ""
     return f"line {frames[-1].lineno}, `{text[:80]}`: " if frames else ""
+
+
+def opened(value: Any) -> bool:
+    """Whether tensors are among an argument's parts. Dataclasses that hold some are made nodes of torch's trees."""
+    if is_dataclass(value) and not isinstance(value, type):
+        holds = sum(opened(getattr(value, each.name)) for each in fields(value)) > 0  # each is looked into
+        if holds and type(value) not in pytree.SUPPORTED_NODES:
+            _made_node(type(value))
+        return holds
+    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple | list) else ()
+    return isinstance(value, torch.Tensor) or sum(map(opened, parts)) > 0
+
+
+def _made_node(kind: Any) -> None:
+    names = [each.name for each in fields(kind)]
+
+    def made(parts: Any, _: Any) -> Any:
+        value = object.__new__(kind)
+        for name, part in zip(names, parts, strict=True):
+            object.__setattr__(value, name, part)
+        return value
+
+    pytree.register_pytree_node(
+        kind, lambda value: ([getattr(value, name) for name in names], None), made,
+        flatten_with_keys_fn=lambda value: ([(pytree.GetAttrKey(n), getattr(value, n)) for n in names], None),
+    )  # fmt: skip
+
+
+def laid_open(value: Any) -> Any:
+    """A result of tuples, lists and tables alone: a dataclass is a table of its fields, a named tuple one without
+    names."""
+    if isinstance(value, Mapping):
+        return {key: laid_open(each) for key, each in value.items()}
+    if isinstance(value, tuple | list):
+        return (list if isinstance(value, list) else tuple)(map(laid_open, value))
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: laid_open(getattr(value, each.name)) for each in fields(value)}
+    return value

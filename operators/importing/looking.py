@@ -439,7 +439,11 @@ class Trials:
 
         def finite(names: Sequence[str]) -> bool:
             drawn = {name: change(v) if name in names else v for name, v in values.items()}
-            return all(self.sound(*found) for found in evaluate(self.graph, drawn, env).items())
+            try:  # a place that is computed may be none in fp32
+                evaluate(self.graph, drawn, env, torch.float32)
+                return all(self.sound(*found) for found in evaluate(self.graph, drawn, env).items())
+            except OperatorError:
+                return False
 
         if finite(floating) or not finite([]):
             return set()
@@ -677,7 +681,7 @@ def drawn_otherwise(
             if normal := re.fullmatch(r"normal\((.+), (.+)\)", each.get("distribution", "")):
                 mean, deviation = map(float, normal.groups())
                 each["distribution"] = f"uniform({mean - 2 * deviation:.6g}, {mean + 2 * deviation:.6g})"
-            made.notes.append(f"`{each['name']}` keeps to its range, beyond which results are not finite")
+            made.notes.append(f"`{each['name']}` keeps to its range, beyond which there are no finite results")
         if each["name"] in zeros:
             each["specials"] = []
             made.notes.append(f"`{each['name']}` holds no zeros, with which results are not finite")

@@ -11,10 +11,11 @@ import ast
 import inspect
 import random
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import CodeType
+from types import CodeType, ModuleType
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from torch import nn
 
 from operators.importing.arguments import DTYPES, argument, drawn, members
 from operators.importing.draws import drawn_integers
-from operators.importing.symbols import real, whole
+from operators.importing.symbols import length, real, whole
 
 SHAPED = {"rand", "randn", "empty", "ones", "zeros", "arange", "linspace", "eye", "randperm"}
 """Functions that make a tensor of the sizes that they are given, one by one or together."""
@@ -41,10 +42,12 @@ KINDS: Mapping[str, tuple[int, tuple[int, ...]]] = {
     "divisible by 32": (6, (32, 64, 96, 160, 32)),
 }
 """Kinds of hidden shapes: how many are wanted, and sizes that make them."""
+MODULE = "problem"
 KNOB = "_size_of_a_problem"
 WHOLE = "_whole_number_of_a_problem"
 REAL = "_real_number_of_a_problem"
-"""The names of what is called in the places of `int` and `float`, which no symbol and no tensor outlives."""
+LENGTH = "_length_of_a_problem"
+"""The names of what is called in the places of `int`, `float` and `len`, which no symbol and no tensor outlives."""
 Knob = Callable[[str], Any]
 
 
@@ -317,7 +320,7 @@ class _Stated(ast.NodeTransformer):
 def stated(text: str, name: str, constants: Mapping[str, int]) -> CodeType:
     """The code of a definition's source, in which these sizes are under our control. It raises SyntaxError."""
     tree = _Stated(constants).visit(Knobs.plain(ast.parse(text)))
-    return compile(ast.fix_missing_locations(tree), name, "exec")
+    return compile(ast.fix_missing_locations(tree), name, "exec", dont_inherit=True)
 
 
 # --- knobs ------------------------------------------------------------------------------------------------------------
@@ -391,8 +394,8 @@ class Knobs(ast.NodeTransformer):
             match each:
                 case ast.Constant(value=str(text)) if re.fullmatch(r"cuda(:\d)?", text):
                     each.value = "cpu"
-                case ast.Call(func=ast.Name(id="int" | "float") as function, args=[_], keywords=[]):
-                    function.id = WHOLE if function.id == "int" else REAL
+                case ast.Call(func=ast.Name(id="int" | "float" | "len") as function, args=[_], keywords=[]):
+                    function.id = {"int": WHOLE, "float": REAL, "len": LENGTH}[function.id]
         return node
 
 
@@ -486,11 +489,13 @@ def compiled(text: str, name: str, makers: tuple[str, ...], *, tied: bool = Fals
     tree = ast.parse(text)
     knobs = Knobs(makers, tied=tied)
     knobs.visit(tree)
-    return compile(tree, name, "exec"), knobs.found
+    return compile(tree, name, "exec", dont_inherit=True), knobs.found
 
 
 def executed(code: CodeType, knob: Callable[[str], Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """The names that a module defines."""
-    names: dict[str, Any] = {"__name__": "problem", KNOB: knob, WHOLE: whole, REAL: real, **more}
+    """The names that a module defines. It is among those that are loaded, where a dataclass looks for its types."""
+    module = sys.modules[MODULE] = ModuleType(MODULE)
+    names = vars(module)
+    names.update({KNOB: knob, WHOLE: whole, REAL: real, LENGTH: length, **more})
     exec(code, names)
     return names

@@ -5,13 +5,13 @@ Only data is read here: JSON, YAML, syntax trees. Nothing of a problem is execut
 
 from __future__ import annotations
 
-import ast
 import json
 import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from symtable import symtable
 from typing import Any
 
 from operators.errors import UserError, quote
@@ -91,14 +91,14 @@ def licence(path: Path) -> str:
     return "not found"
 
 
-def _functions(path: Path) -> tuple[str, set[str]]:
+def _named(path: Path) -> tuple[str, set[str]]:
+    """A module's text, and the names that it gives to something."""
     text = read_text(path)
-    names = {n.name for n in ast.parse(text).body if isinstance(n, ast.FunctionDef | ast.ClassDef)}
-    return text, names
+    return text, {each.get_name() for each in symtable(text, str(path), "exec").get_symbols() if each.is_assigned()}
 
 
 def _module(path: Path, inputs: str) -> ForeignSource:
-    text, names = _functions(path)
+    text, names = _named(path)
     wanted = {"Model", "get_inputs"}
     if not wanted <= names:
         lacking = ", ".join(sorted(wanted - names))
@@ -116,7 +116,7 @@ def _module(path: Path, inputs: str) -> ForeignSource:
 
 
 def _callable(path: Path, function: str, inputs: str) -> ForeignSource:
-    text, names = _functions(path)
+    text, names = _named(path)
     file, _, maker = inputs.rpartition(":")
     if not maker:
         raise UserError(f"{path}:{function}: say what makes its arguments: --inputs {path}:make_inputs")

@@ -67,20 +67,17 @@ LOCAL: Mapping[str, Callable[..., Any]] = {
     "sqrt": lambda y, x: ROOT_ULPS * y.abs(), "rsqrt": lambda y, x: ROOT_ULPS * y.abs(),
     "gelu": lambda y, x, *_: EXP_ULPS * x.abs(), "mish": lambda y, x: EXP_ULPS * (1 + x.abs()),
     "softplus": lambda y, x, *_: EXP_ULPS * (1 + x.abs()), "pow": lambda y, *_: 2 * EXP_ULPS * y.abs(),
-    "add": lambda y, *_: y.abs() / 2, "sub": lambda y, *_: y.abs() / 2, "rsub": lambda y, *_: y.abs() / 2,
-    "mul": lambda y, *_: y.abs() / 2, "square": lambda y, *_: y.abs() / 2,
-    "leaky_relu": lambda y, *_: y.abs() / 2, "lerp": lambda y, a, b, *_: a.abs() + b.abs(),
+    **{name: lambda y, *_: y.abs() / 2 for name in ("add", "sub", "rsub", "mul", "square", "leaky_relu")},
+    "lerp": lambda y, a, b, *_: a.abs() + b.abs(),
     **{name: lambda y, *_: LOG_ULPS * (1 + y.abs()) for name in (
         "log", "log2", "log10", "log1p", "lgamma", "log_sigmoid_forward", "elu", "celu", "expm1", "logit", "xlogy")},
     **{name: lambda y, *_: SINE_ULPS * (1 + 0 * y) for name in ("sin", "cos", "tanh", "erf", "erfc")},
 }  # fmt: skip
 """The own error of a function, in roundoffs over two, as the bound grants two of them; others have two of |y|."""
-SMOOTH = EXACT | LOCAL.keys() | frozenset(
-    (
-        "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "atan2", "hypot", "fmod",
-        "remainder", "floor_divide", "hardsigmoid", "hardswish", "softshrink", "addcmul", "addcdiv",
-    )
-)  # fmt: skip
+SMOOTH = EXACT | LOCAL.keys() | frozenset((
+    "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "atan2", "hypot", "fmod",
+    "remainder", "floor_divide", "hardsigmoid", "hardswish", "softshrink", "addcmul", "addcdiv",
+))  # fmt: skip
 MOVES = frozenset((
     "cat", "stack", "gather", "index", "_unsafe_index", "index_select", "constant_pad_nd", "embedding", "flip",
     "roll", "repeat", "tril", "triu", "scatter", "slice_scatter", "select_scatter", "reflection_pad1d",
@@ -114,9 +111,8 @@ def running(reference: Callable[..., Any], dtype: DType | str = "fp32") -> Calla
     def magnitude(*args: Any, **kwargs: Any) -> Any:
         with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), RunningErrors(dtype) as errors:
             result = reference(*args, **kwargs)
-        if isinstance(result, Mapping):
-            return {name: errors.magnitude(value) for name, value in result.items()}
-        return errors.magnitude(result)
+        by_name = isinstance(result, Mapping)
+        return {n: errors.magnitude(y) for n, y in result.items()} if by_name else errors.magnitude(result)
 
     return magnitude
 
@@ -252,13 +248,17 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return out
         out = func(*args, **kwargs)
         if name in LITERALS and out.is_floating_point():
-            off = (out.double() - out.to(self.element).double()).abs() / self.granted
-            self.keep(out, torch.where(off.isfinite(), off, 0.0) if off.any() else None)
+            self.keep(out, off if (off := self._rounded(out)).any() else None)
         elif func.is_view:
             self._viewed(func, args, kwargs, out)
         elif name not in CONSTANTS and out is not None:  # what only checks its argument makes nothing
             self._follow(func, name, args, kwargs, out)
         return out
+
+    def _rounded(self, y: Tensor) -> Tensor:
+        """The errors of numbers that are exact until they are stored."""
+        off = (y.double() - y.to(self.element).double()).abs() / self.granted
+        return torch.where(off.isfinite(), off, 0.0)
 
     def _viewed(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
         """Copy the errors where what may be a view, as `reshape`, is a copy."""
@@ -300,9 +300,8 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         packet = getattr(torch.ops.aten, plain, None)
         if name == plain or packet is None:
             raise OperatorError(f"the rounding errors of {func} are not known: write reference(...) without it")
-        overload = func._overloadname
         with self:
-            out = getattr(packet, overload)(*args, **kwargs)
+            out = getattr(packet, func._overloadname)(*args, **kwargs)
         error = self.of(out)
         target.copy_(out)
         self.keep(target, error)
@@ -315,7 +314,7 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return  # integers of integers are exact
         if name in RULES:
             found = RULES[name](self, func, out, *args, **kwargs)
-            exact = name in ("max", "min", "sort", "topk", "max_pool2d_with_indices", "max_pool3d_with_indices")
+            exact = name in ("max", "min", "sort", "topk") or "max_pool" in name
         elif name in MOVES:
             found, exact = self._moved(func, args, kwargs), name not in ("scatter_add", "scatter_reduce")
         else:
@@ -333,7 +332,7 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         own = self._added_up(func, args, kwargs)
         if all(self.of(each) is None for each in every):
             return own
-        names = [argument.name for argument in func._schema.arguments]
+        names = [each.name for each in func._schema.arguments]
         error = self._misplaced(func, names, args, self._errors_moved(func, names, args, kwargs))
         return error if own is None else error + own
 
@@ -372,6 +371,9 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 line = [slice(None) if each == axes[number] else slice(size) for each, size in enumerate(own.shape)]
                 error[tuple(line)] += added / self.granted
                 continue
+            if name == "scatter" and len(args) == 4:
+                error = error + _exchanged(self, own, *args)
+                continue
             error = torch.where(_written_there(func, args, at, number, axes[number], own), LARGEST, error)
         return error
 
@@ -385,7 +387,6 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return torch.maximum(most - y, y - least) / self.granted + own  # type: ignore[no-any-return]
 
     def _errors_moved(self, func: Any, names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
-
         def errors(arg: Any, name: str) -> Any:
             if isinstance(arg, tuple | list):
                 return type(arg)(errors(each, name) for each in arg)
@@ -402,7 +403,8 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """The errors that follow from those of the arguments, and the function's own."""
         error = self._at_ends(func, name, args, kwargs, y.double())
         if name in EXACT or not y.is_floating_point():
-            return error
+            is_whole = name == "_to_copy" and y.is_floating_point() and not args[0].is_floating_point()
+            return error if not is_whole else self._rounded(y) + (0.0 if error is None else error)
         values = [x.double() if isinstance(x, Tensor) else x for x in args]
         local = LOCAL[name](y.double(), *values) if name in LOCAL else 2 * y.double().abs()
         if kwargs.get("alpha", 1) != 1:  # a product, which is rounded before it is added
@@ -433,6 +435,9 @@ class RunningErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
             off = torch.where(there.isnan(), y.abs(), (there - y).abs())  # nan: beyond the end of a root's domain
             off = torch.where(there == y, 0.0, off) / self.granted
             error = torch.maximum(error, torch.nan_to_num(off, nan=0.0, posinf=LARGEST))
+        if name in ("remainder", "fmod"):  # they begin anew between both ends
+            turns = [torch.div(end, args[1], rounding_mode="floor") for end in ends[0]]
+            error = torch.where(turns[0] != turns[-1], abs(args[1]) / self.granted, error)
         if name not in CHOICES:
             error = self._without_number(name, args, error)
         if name in POLES and (name != "pow" or (not isinstance(args[1], Tensor) and args[1] < 0)):
@@ -532,17 +537,11 @@ def _bilinear(run: RunningErrors, func: Callable[..., Tensor], a: Tensor, b: Ten
     return total
 
 
-def _mm(run: RunningErrors, func: Any, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    return _bilinear(run, func, a, b, a.shape[-1])
-
-
 def _addmm(
     run: RunningErrors, func: Any, y: Tensor, c: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1
 ) -> Tensor:
     product: Tensor = _bilinear(run, torch.matmul, a, b, a.shape[-1]) * abs(alpha)
-    apart: Tensor = (
-        run.stored * (y.double() - beta * c.double()).abs()
-    )  # some vendors round the product before they add
+    apart: Tensor = run.stored * (y.double() - beta * c.double()).abs()  # of a product rounded before it is added
     added: Tensor = abs(beta) * (run.sized(c) + c.abs() / 2)
     return product + added + y.abs() / 2 + apart
 
@@ -607,10 +606,6 @@ def _prod(run: RunningErrors, func: Any, y: Tensor, x: Tensor, *args: Any, **kwa
     return _grown(run, x, lambda size: func(size, *args, **kwargs)) + run.sums(count) * y.double().abs()
 
 
-def _cumprod(run: RunningErrors, func: Any, y: Tensor, x: Tensor, dim: int, **_: Any) -> Tensor:
-    return _grown(run, x, lambda size: size.cumprod(dim)) + run.sums(x.shape[dim]) * y.double().abs()
-
-
 def _extreme(run: RunningErrors, func: Any, out: Any, x: Tensor, dim: Any = None, keep: bool = False) -> Any:
     found = run.of(x)
     if found is None:
@@ -639,9 +634,8 @@ def _sorted(run: RunningErrors, func: Any, out: Any, x: Tensor, *args: Any, **kw
     found, dim = run.of(x), given.get("dim", -1)
     if not x.dim() or (found is None and given.get("stable")):
         return found, None
-    largest = torch.zeros_like(out[0], dtype=torch.float64)
-    if found is not None:
-        largest = found.amax(dim, True).expand(out[0].shape)
+    none = torch.zeros_like(out[0], dtype=torch.float64)
+    largest = none if found is None else found.amax(dim, True).expand(out[0].shape)
     # Which of equal numbers comes first, and of those that errors may make equal, is not told.
     values, every = out[0].double().movedim(dim, -1), x.double().movedim(dim, -1).sort(-1)[0].contiguous()
     reach = (2 * run.granted * largest).movedim(dim, -1)
@@ -652,19 +646,20 @@ def _sorted(run: RunningErrors, func: Any, out: Any, x: Tensor, *args: Any, **kw
 
     rivals = near(every)
     left_out = rivals > near(values.sort(-1)[0].contiguous())
-    moved = ((rivals > 1).double() * (x.shape[dim] / run.roundoff)).masked_fill(left_out, LARGEST).movedim(-1, dim)
+    # Neighbours that no error makes equal have other errors, which tell what may be exchanged from what may not.
+    apart = values.diff(dim=-1, prepend=values[..., :1]).abs() > reach + reach.roll(1, -1)
+    size = (x.shape[dim] + apart.cumsum(-1) % 2).double() / run.roundoff
+    moved = ((rivals > 1) * size).masked_fill(left_out, LARGEST).movedim(-1, dim)
     return None if found is None else largest, moved if bool((moved > 0).any()) else None
 
 
 def _read_there(func: Any, args: Sequence[Any], at: int, number: int, axis: int, own: Tensor) -> Tensor:
     """Whether each result is read at a place that may be another: there a probe that holds nothing else has a one."""
-    shape = list(args[0].shape)
-    shape[axis] += 1
-    probe = torch.zeros(shape, dtype=torch.float64, device=own.device)
-    probe.select(axis, -1).fill_(1)
+    nothing, count = torch.zeros_like(args[0], dtype=torch.float64), args[0].shape[axis]
+    probe = torch.cat([nothing, torch.ones_like(nothing.narrow(axis, 0, 1))], axis)
     given = list(args)
     indices = list(given[at]) if isinstance(given[at], tuple | list) else [given[at]]
-    indices[number] = torch.where(own > 0, shape[axis] - 1, indices[number].remainder(shape[axis] - 1))
+    indices[number] = torch.where(own > 0, count, indices[number].remainder(count))
     given[0], given[at] = probe, indices if isinstance(given[at], tuple | list) else indices[0]
     return func(*given) > 0  # type: ignore[no-any-return]
 
@@ -684,9 +679,25 @@ def _written_there(func: Any, args: Sequence[Any], at: int, number: int, axis: i
     return places.scatter_add(axis, args[at], own) > 0
 
 
-def _max_pool(run: RunningErrors, func: Any, out: Any, x: Tensor, *args: Any) -> Any:
-    found = run.of(x)
-    return (None, None) if found is None else (func(found, *args)[0], None)
+def _exchanged(run: RunningErrors, own: Tensor, x: Tensor, axis: int, index: Tensor, source: Any) -> Tensor:
+    """The errors of what is put where an index may be another. A place holds what was there, or what is brought by one
+    of those that may be exchanged: neighbours of one error in an order, as equal numbers are; else by any."""
+    every = source if isinstance(source, Tensor) else torch.full_like(index, float(source), dtype=torch.float64)
+    put, off = (each[tuple(map(slice, index.shape))] for each in (every.double(), run.granted * run.sized(every)))
+    before, line = x.double(), [slice(None) if each == axis % x.dim() else slice(n) for each, n in enumerate(own.shape)]
+    group = (own.diff(dim=axis, prepend=own.narrow(axis, 0, 1)) != 0).cumsum(axis)
+    most, least = (
+        torch.zeros_like(put).scatter_reduce(axis, group, end, how, include_self=False).gather(axis, group)
+        for end, how in ((put + off, "amax"), (put - off, "amin"))
+    )
+    was = before.gather(axis, index)
+    spread = torch.where(own > 0, torch.maximum(most, was) - torch.minimum(least, was), 0.0)
+    error = torch.zeros_like(before).scatter_reduce(axis, index, spread, "amax")
+    is_order = (own >= index.shape[axis] / run.roundoff) & (own < LARGEST / 2)
+    there = torch.stack([before, before.scatter(axis, index, put)])[:, *line]
+    wide = there.amax(0).maximum(most.amax(axis, True)) - there.amin(0).minimum(least.amin(axis, True))
+    error[*line] = torch.where(((own > 0) & ~is_order).any(axis, True), wide, error[*line])
+    return error / run.granted
 
 
 def _mean_of(run: RunningErrors, func: Any, y: Tensor, x: Tensor, *args: Any) -> Tensor:
@@ -713,8 +724,7 @@ class _Moments:
         changed = own * (2 * self.deviation.abs() + run.granted * own)
         self.variance_error = changed.mean(along, True) + (grown + 1) * self.variance
         self.variance_error += run.granted * self.mean_error.square()
-        over = self.variance * self.count > run.most_sum
-        self.variance_error = torch.where(over & self.variance.isfinite(), LARGEST, self.variance_error)
+        self.variance_error = run.where_it_fits(self.variance_error, self.variance * self.count, self.variance)
 
     def standardized(self, eps: float, stored: float = 0.0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Deviations over their root, and that, each with its errors; mean, variance and root may be stored."""
@@ -741,27 +751,15 @@ def _affine(run: RunningErrors, z: Tensor, error: Tensor, weight: Any, bias: Any
     return error
 
 
-def _layer_norm(
-    run: RunningErrors, func: Any, out: Any, x: Tensor, normalized: Any, weight: Any, bias: Any, eps: float
-) -> Any:
-    found = _Moments(run, x, list(range(x.dim() - len(normalized), x.dim())))
+def _layer_norm(run: RunningErrors, func: Any, out: Any, x: Tensor, shape: Any, *affine: Any) -> Any:
+    weight, bias, eps = affine
+    found = _Moments(run, x, list(range(x.dim() - len(shape), x.dim())))
     z, error, _, root_error = found.standardized(eps)
-    return _affine(run, z, error, weight, bias, normalized), found.mean_error, root_error
+    return _affine(run, z, error, weight, bias, shape), found.mean_error, root_error
 
 
-def _group_norm(
-    run: RunningErrors,
-    func: Any,
-    out: Any,
-    x: Tensor,
-    weight: Any,
-    bias: Any,
-    n: int,
-    c: int,
-    hw: int,
-    groups: int,
-    eps: float,
-) -> Any:
+def _group_norm(run: RunningErrors, func: Any, out: Any, x: Tensor, weight: Any, bias: Any, *rest: Any) -> Any:
+    n, c, _, groups, eps = rest
     grouped = x.reshape(n, groups, -1)
     run.keep(grouped, run.sized(x).reshape(grouped.shape))
     found = _Moments(run, grouped, [2])
@@ -791,9 +789,7 @@ def _batch_norm(run: RunningErrors, func: Any, out: Any, x: Tensor, weight: Any,
 
 
 def _variance(run: RunningErrors, func: Any, out: Any, x: Tensor, dims: Any = None, *args: Any, **kwargs: Any) -> Any:
-    if isinstance(dims, bool):
-        dims = None
-    found = _Moments(run, x, _axes(x, dims))
+    found = _Moments(run, x, _axes(x, None if isinstance(dims, bool) else dims))
     y = out[0] if isinstance(out, tuple) else out
     scale = found.count / max(found.count - 1, 1)
     error, mean_error = (found.variance_error * scale).reshape(y.shape), found.mean_error.reshape(y.shape)
@@ -844,7 +840,7 @@ def _norm(
 ) -> Tensor:
     along = _axes(x, dims)
     terms = run.sums(_length(x, along))
-    if order == math.inf:
+    if order in (math.inf, -math.inf):
         return run.sized(x).amax(along, keep)
     error = _grown(run, x, lambda size: func(size, order, dims, keep))
     error = error + (terms + 2 * EXP_ULPS * (order not in (1, 2)) + ROOT_ULPS + run.stored) * y.abs()
@@ -884,15 +880,19 @@ def _running_extreme(run: RunningErrors, func: Any, out: Any, x: Tensor, dim: in
 
 
 RULES: Mapping[str, Rule] = {
-    **dict.fromkeys(("mm", "bmm", "mv", "dot"), _mm), **dict.fromkeys(("addmm", "baddbmm", "addmv"), _addmm),
+    **dict.fromkeys(("mm", "bmm", "mv", "dot"), lambda run, func, y, a, b: _bilinear(run, func, a, b, a.shape[-1])),
+    **dict.fromkeys(("addmm", "baddbmm", "addmv"), _addmm),
     "convolution": _convolution, "convolution_overrideable": _convolution, "sum": _sum, "mean": _sum, "cumsum": _cumsum,
-    "logcumsumexp": _logcumsumexp,
-    "cummax": _running_extreme, "cummin": _running_extreme, "prod": _prod,
-    "cumprod": _cumprod, "max": _extreme, "min": _extreme, "argmax": _arg, "argmin": _arg,
-    "sort": _sorted, "topk": _sorted, "max_pool2d_with_indices": _max_pool, "max_pool3d_with_indices": _max_pool,
+    "logcumsumexp": _logcumsumexp, "cummax": _running_extreme, "cummin": _running_extreme, "prod": _prod,
+    "cumprod": lambda run, _, y, x, dim, **__: (
+        _grown(run, x, lambda size: size.cumprod(dim)) + run.sums(x.shape[dim]) * y.double().abs()),
+    "max": _extreme, "min": _extreme, "argmax": _arg, "argmin": _arg,
+    **dict.fromkeys(("sort", "topk"), _sorted), "native_layer_norm": _layer_norm, "native_group_norm": _group_norm,
+    **{f"{a}max_pool{n}d{z}": lambda run, func, _, x, *args: (
+        None if (own := run.of(x)) is None else func(own, *args)[0], None)
+       for n in (2, 3) for a, z in (("", "_with_indices"), ("adaptive_", ""))},
     **dict.fromkeys(("avg_pool1d", "avg_pool2d", "avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d",
                      "upsample_bilinear2d", "upsample_linear1d", "upsample_trilinear3d"), _mean_of),
-    "native_layer_norm": _layer_norm, "native_group_norm": _group_norm,
     **dict.fromkeys(("native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_no_training",
                      "_native_batch_norm_legit_functional", "cudnn_batch_norm"), _batch_norm),
     **dict.fromkeys(("var", "std", "var_mean", "std_mean"), _variance), "_softmax": _softmax, "_log_softmax": _softmax,

@@ -13,6 +13,7 @@ from torch import nn
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_impls import register_op_impl
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+from torch.autograd.function import FunctionCtx
 from torch.nn.functional import linear
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
@@ -69,6 +70,19 @@ def prepare_torch() -> None:
     torch.Tensor.cuda = lambda self, *_, **__: self  # type: ignore[method-assign]
     nn.Module.cuda = lambda self, *_, **__: self  # type: ignore[method-assign]
     torch.cuda.synchronize = lambda *_: None
+    applied = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
+    torch.autograd.Function.apply = classmethod(  # type: ignore[method-assign, assignment]
+        lambda kind, *args, **kwargs: (applied if torch.is_grad_enabled() else forward_of)(kind, *args, **kwargs)
+    )
+
+
+def forward_of(kind: Any, *args: Any, **kwargs: Any) -> Any:
+    """The result of a function with a gradient of its own, where nothing asks for one: tracers do not look into it."""
+    if kind.setup_context is not torch.autograd.Function.setup_context:
+        return kind.forward(*args, **kwargs)
+    context = FunctionCtx()
+    context.needs_input_grad = (False,) * len(args)  # type: ignore[attr-defined]
+    return kind.forward(context, *args, **kwargs)
 
 
 def linear_of_rows(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:

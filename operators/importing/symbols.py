@@ -62,6 +62,11 @@ def whole(number: Any) -> Any:
     return number.node.shape_env.create_symintnode(FloorDiv(above, below), hint=int(number.node.hint))
 
 
+def length(value: Any) -> Any:
+    """The length of a tensor, of which `len` makes a constant where it is a symbol; that of anything else."""
+    return value.shape[0] if isinstance(value, torch.Tensor) and value.dim() else len(value)
+
+
 def _exact(expr: Any) -> Any:
     """An expression of floating numbers as one of rational ones."""
     if not expr.args:

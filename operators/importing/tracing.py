@@ -25,7 +25,7 @@ from operators.expression import parse
 from operators.importing.control import AllRows
 from operators.importing.decompositions import decompositions, operator_of
 from operators.importing.draws import Draws, Reach, number
-from operators.importing.foreign import Failed, Hopeless, TooLong, foreign, place_of
+from operators.importing.foreign import Failed, Hopeless, TooLong, foreign, laid_open, opened, place_of
 from operators.importing.pairs import RealParts, holds_complex, split
 from operators.importing.problems import Problem
 from operators.importing.randomness import LAWS, MADE, RANDOM, RandomNumbers, drawing
@@ -86,7 +86,7 @@ class Leaves:
         self.tensors: list[torch.Tensor] = []
         self.origins: list[str] = []
         self.paths: list[list[Any]] = []
-        """Where each is found: the name in its module, or the argument's number and the keys within it."""
+        """Where each is found: the name in its module, or the argument's number and the keys and fields within it."""
         if self.module is not None:
             for each in self.module.modules():
                 if isinstance(each, nn.RNNBase):  # one operator, which draws between its layers
@@ -99,6 +99,7 @@ class Leaves:
             self._add(self.module.named_parameters(), "parameter")
             self._add(self.module.named_buffers(), "buffer")
         self.held = len(self.names)
+        opened(args)
         flat, self.spec = pytree.tree_flatten_with_path(args)
         self.flat = [leaf for _, leaf in flat]
         names = argument_names(self.module.forward if self.module is not None else call)
@@ -108,9 +109,10 @@ class Leaves:
                 self.places.append(index)
                 first = getattr(path[0], "idx", 0)
                 parts = [names[first] if first < len(names) else f"x{first}"]
-                keys = [getattr(key, "key", getattr(key, "idx", str(key))) for key in path[1:]]
+                keys = [getattr(key, "key", getattr(key, "idx", getattr(key, "name", ""))) for key in path[1:]]
                 self.names.append("_".join([*parts, *map(str, keys)]))
-                self.paths.append([first, *keys])
+                fields = [isinstance(key, pytree.GetAttrKey) for key in path[1:]]
+                self.paths.append([first, *({"field": k} if own else k for k, own in zip(keys, fields, strict=True))])
                 self.tensors.append(leaf)
                 self.origins.append("input")
         self.complex = [tensor.is_complex() for tensor in self.tensors]
@@ -138,7 +140,7 @@ class Leaves:
             else:
                 held = dict(zip(self.names[: self.held], tensors[: self.held], strict=True))
                 found = functional_call(self.module, held, tuple(args))
-            return pytree.tree_map_only(torch.Tensor, split, found)
+            return pytree.tree_map_only(torch.Tensor, split, laid_open(found))
 
 
 def argument_names(function: Any) -> list[str]:
@@ -256,7 +258,9 @@ def recorded(function: Callable[..., Any], *tensors: torch.Tensor) -> fx.GraphMo
 def _changes(node: fx.Node) -> bool:
     """Whether a function of torch's own, such as a cell of a recurrence, changed a tensor on its way in place."""
     name = operator_of(node)
-    is_view = name == "copy_" or name == "as_strided_" or name in VIEWED
+    if name == "copy_":
+        return node.args[0].op != "placeholder"  # type: ignore[union-attr]
+    is_view = name == "as_strided_" or name in VIEWED
     return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable and not is_view
 
 

@@ -156,6 +156,11 @@ SAMPLES: dict[str, Callable[[], Any]] = {
     "avgpool3": lambda: (M(lambda m, x: m(x), nn.AvgPool3d(2)), [R(3, 4, 6, 7, 8)], {"n": 3}),
     "adaptive": lambda: (M(lambda m, x: m(x), nn.AdaptiveAvgPool2d((3, 2))), [R(3, 4, 7, 8)], {"n": 3}),
     "adaptive1": lambda: (M(lambda m, x: m(x), nn.AdaptiveAvgPool2d(1)), [R(3, 4, 7, 8)], {"n": 3}),
+    "adaptive_max": lambda: (
+        M(lambda x: F.adaptive_max_pool2d(x, (3, 5), return_indices=True)),
+        [R(3, 4, 7, 8)],
+        {"n": 3, "h": 7},
+    ),
     "cumsum": lambda: (M(lambda x: x.cumsum(1)), [R(7, 5)], {"n": 7}),
     "logcumsumexp": lambda: (M(lambda x: x.logcumsumexp(1)), [R(7, 5) * 5], {"n": 7}),
     "cumprod": lambda: (M(lambda x: x.cumprod(1)), [R(7, 5)], {"n": 7}),
@@ -233,6 +238,11 @@ SAMPLES: dict[str, Callable[[], Any]] = {
     "logsumexp": lambda: (M(lambda x: torch.logsumexp(x, 1, keepdim=True)), [R(7, 9)], {}),
     "norm": lambda: (M(lambda x: x / torch.norm(x, p=2, dim=1, keepdim=True)), [R(7, 9)], {}),
     "fro": lambda: (M(lambda x: x / torch.norm(x, p="fro")), [R(7, 9)], {}),
+    "norms": lambda: (
+        M(lambda x: torch.stack([torch.linalg.vector_norm(x, p, 1) for p in (-torch.inf, -1.5, 0, 0.5, 3, torch.inf)])),
+        [R(7, 9)],
+        {"n": 7},
+    ),
     "l1": lambda: (M(lambda x: x / torch.mean(x.abs(), 1, keepdim=True)), [R(7, 9)], {}),
     "normalize": lambda: (M(lambda x: F.normalize(x)), [R(7, 9)], {}),
     "cosine": lambda: (M(lambda x, y: F.cosine_similarity(x, y)), [R(7, 9), R(7, 9)], {}),

@@ -19,7 +19,7 @@ from fitness.targets import place
 from operators.catalog import functions, load
 from operators.definition.spec import Task
 from operators.errors import UserError
-from operators.importing.folder import together
+from operators.importing.folder import CALL, ORIGIN, together
 from operators.importing.looking import Trials
 from operators.importing.problems import problem_of
 from operators.importing.readers import read
@@ -356,6 +356,19 @@ def test_normal_numbers_of_which_large_ones_are_not_finite_keep_to_two_deviation
     folder, _ = import_problem(f"{problem}:grown", inputs=f"{problem}:make", out=tmp_path / "grown")
     (x,) = load(str(folder)).inputs
     assert x.bounded and x.distribution and (x.distribution.a, x.distribution.b) == (-2, 2)
+
+
+@pytest.mark.slow
+def test_numbers_that_lead_to_no_place_in_fp32_are_not_drawn(tmp_path: Path) -> None:
+    """One more than 1e9 is 1e9 in fp32: there none of a row is greater, and its last one has no place."""
+    problem = tmp_path / "support.py"
+    problem.write_text(
+        "import torch\n\n\ndef kept(x):\n    count = (1 + x > x.amax(-1, keepdim=True)).sum(-1, keepdim=True)\n"
+        "    return x - x.gather(-1, count - 1)\n\n\ndef make():\n    return [torch.randn(16, 24)]\n"
+    )
+    folder, lines = import_problem(f"{problem}:kept", inputs=f"{problem}:make", out=tmp_path / "kept")
+    assert any("`x` keeps to its range" in line for line in lines)
+    assert load(str(folder)).inputs[0].bounded
 
 
 @pytest.mark.slow
@@ -704,6 +717,55 @@ def get_init_inputs():
     operator = load(str(folder))
     assert [tensor.name for tensor in operator.inputs] == ["layer_weight", "layer_bias", "x", "y"]
     assert operator.dims == ("rows", "width")
+
+
+PARTS = """
+from __future__ import annotations
+import functools
+from dataclasses import dataclass
+from typing import NamedTuple
+import torch
+import torch.nn.functional as F
+@dataclass(frozen=True)
+class Config:
+    edge: int
+    scale: float = 0.5
+@dataclass
+class Batch:
+    x: torch.Tensor
+    kept: torch.Tensor
+class Sums(NamedTuple):
+    each: torch.Tensor
+    parts: Batch
+class Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x, scale):
+        context.save_for_backward(x)
+        return x * scale
+    @staticmethod
+    def backward(context, slope):
+        return slope, None
+def summed(config, batch):
+    around = F.pad(batch.x, (config.edge, config.edge), mode="circular")
+    weights = torch.arange(len(batch.x))[:, None, None] + 1
+    parts = Batch(Scaled.apply(batch.x, config.scale), (batch.x * batch.kept).sum(-1))
+    return Sums(F.avg_pool1d(around, 3, 1) * weights, parts)
+task = functools.partial(summed, Config(1))
+def make():
+    return [Batch(torch.randn(4, 3, 16), torch.rand(4, 3, 16))]
+"""
+
+
+@pytest.mark.slow
+def test_a_function_may_take_and_return_dataclasses_and_have_gradients_of_its_own(tmp_path: Path) -> None:
+    problem = tmp_path / "parts.py"
+    problem.write_text(PARTS)
+    folder, lines = import_problem(f"{problem}:task", inputs=f"{problem}:make", out=tmp_path / "task")
+    assert not any(line.startswith("naive") for line in lines)
+    call = json.loads((folder / ORIGIN / CALL).read_text())
+    assert list(call["inputs"].values()) == [["input", 0, {"field": "x"}], ["input", 0, {"field": "kept"}]]
+    assert call["returned"] == {"tuple": ["y0", {"dict": [["x", "y1"], ["kept", "y2"]]}]}
+    assert len(load(str(folder)).dims) == 3
 
 
 def test_what_is_said_of_many_tensors_alike_is_said_once() -> None:

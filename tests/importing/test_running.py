@@ -388,3 +388,40 @@ def test_integers_made_of_integers_are_exact() -> None:
     keys, x = torch.randint(0, 5, (64,)), torch.rand(64, dtype=torch.float64)
     found = granted(lambda x: x.cumsum(0)[((keys[None] < keys[:, None]).sum(-1) - 1).clamp(min=0)], x)
     assert bool((found < 1e-4).all())
+
+
+def test_what_is_put_back_in_an_order_of_equal_numbers_may_be_that_of_its_neighbours_alone() -> None:
+    """Any of three equal numbers may be the one that is kept; nothing changes of a larger one."""
+
+    def two_largest(x: torch.Tensor) -> torch.Tensor:
+        values, order = x.sort(0, descending=True)
+        return torch.zeros_like(x).scatter(0, order, values * (torch.arange(len(x)) < 2)) / 2
+
+    x = torch.tensor([0.25, 0.5, 0.25, 1e-3, 0.25, 2e-3], dtype=torch.float64)
+    allowed = granted(two_largest, x)
+    assert bool((allowed[[0, 2, 4]] >= 0.125).all() and (allowed[[0, 2, 4]] < 0.13).all())
+    assert bool((allowed[[1, 3, 5]] < 1e-5).all())
+
+
+def test_a_mask_by_an_order_that_errors_may_change_is_zero_or_one() -> None:
+    x = (torch.arange(6, dtype=torch.float64) * 0.1).sin().square() + torch.tensor([0.0, 0, 0, 0, 1, 1])
+
+    def mask(x: torch.Tensor) -> torch.Tensor:
+        return torch.zeros_like(x).scatter(0, torch.topk(x.exp().log(), 2)[1], 1.0)
+
+    assert bool((granted(mask, x) < 1e-5).all())
+    x[3] = x[4]
+    found = granted(mask, x)
+    assert bool((found >= 1).all() and (found < 1.01).all())
+
+
+def test_the_rest_of_a_division_is_any_where_both_ends_have_the_same() -> None:
+    values = torch.tensor([1.0, 1.0, *range(2, 32)], dtype=torch.float64)
+    found = granted(lambda x: x.exp().log().sort(0)[1] % 16, values)
+    assert bool((found[:2] >= 16).all() and (found[2:] < 1e-5).all())
+
+
+def test_integers_that_the_accumulator_does_not_hold_are_rounded() -> None:
+    counts, x = torch.tensor([2**24 + 1, 2**24]), torch.zeros(2, dtype=torch.float64)
+    found = granted(lambda x: counts.double() - 2.0**24 + x, x)
+    assert 1 <= found[0] < 1.01 and found[1] < 1e-5

@@ -170,8 +170,6 @@ class LoopKernel:
                 return self.parameter(name)
             case {"expr": text}:
                 return self.size(text)
-            case {"calc": "float", "args": [str(text)]}:
-                return literal(float(text))
             case {"calc": name, "args": inner}:
                 numbers = [f"ACC({self.number(each)})" for each in inner]
                 sign = {"add": "+", "sub": "-", "mul": "*", "truediv": "/"}.get(name)
@@ -436,6 +434,8 @@ class Writer:
     def _argument(self, raw: Any) -> Any:
         if isinstance(raw, dict) and (raw.get("ref"), raw.get("index", 0)) in self.arrays:
             return self.arrays[raw["ref"], raw.get("index", 0)]
+        if raw in ({"calc": "float", "args": ["inf"]}, {"calc": "float", "args": ["-inf"]}):  # JSON has no such number
+            return float(raw["args"][0])
         return [self._argument(each) for each in raw] if isinstance(raw, list) else raw
 
     @contextmanager

@@ -51,12 +51,12 @@ def vector_norm(writer: Writer, node: Node, x: Array, order: Any = 2, dims: Any 
     step, end = f"sum += pow(v, (ACC)({order}));", f"pow(sum, 1 / (ACC)({order}))"
     if order in (1, 2):
         step, end = ("sum += v;", "sum") if order == 1 else ("sum += v * v;", "sqrt(sum)")
-    elif order in (math.inf, 0):
-        step, end = ("if (v > sum || v != v) sum = v;" if order else "sum += v != 0;"), "sum"
-    elif order == -math.inf:
-        raise NotImplementedError("no loops are known for aten.linalg_vector_norm of order -inf")
+    elif order in (math.inf, -math.inf):
+        step, end = f"if (v {'>' if order > 0 else '<'} sum || v != v) sum = v;", "sum"
+    elif order == 0:
+        step, end = "sum += v != 0;", "sum"
     with writer.kernel(node) as kernel, kernel.parallel(_outer(x.shape, along)) as index:
-        kernel.line("ACC sum = 0;")
+        kernel.line(f"ACC sum = {kernel.number(math.inf if order == -math.inf else 0)};")
         with kernel.loops([x.shape[axis] for axis in along], "r") as inner:
             kernel.line(f"ACC v = fabs({kernel.get(x, _spread(x.shape, along, index, inner), 'ACC')});")
             kernel.line(step)
@@ -517,13 +517,26 @@ def max_pool(writer: Writer, node: Node, x: Array, size: Any, stride: Any, paddi
     rank = int(node.op.split("pool")[1][0])
     sizes, pads, dilations = (_each(v, rank) for v in (size, padding, dilation))
     strides = _each(stride, rank) if stride not in (None, []) else sizes
+    return _largest(
+        writer, node, x, rank, lambda kernel, inside, o: _window(kernel, inside, x, o, sizes, strides, pads, dilations)
+    )
+
+
+def adaptive_max_pool(writer: Writer, node: Node, x: Array, _: Any) -> Any:
+    """The same of windows that follow from the sizes of input and output."""
+    rank = int(node.op.split("pool")[1][0])
+    shape = writer.shape(node)
+    return _largest(writer, node, x, rank, lambda kernel, inside, o: _shares(kernel, inside, x.shape, shape, o))
+
+
+def _largest(writer: Writer, node: Node, x: Array, rank: int, window: Callable[..., list[str]]) -> Any:
     outs = writer.results(node)
     with writer.kernel(node) as kernel, kernel.parallel(writer.shape(node)) as index:
         lead, o = index[: len(index) - rank], index[len(index) - rank :]
         kernel.line("ACC best = -INFINITY;")
         kernel.line("long long place = -1;")
         with ExitStack() as inside:
-            places = _window(kernel, inside, x, o, sizes, strides, pads, dilations)
+            places = window(kernel, inside, o)
             kernel.line(f"ACC v = {kernel.get(x, [*lead, *places], 'ACC')};")
             with kernel.braces("if (place < 0 || v > best || v != v)"):
                 kernel.line("best = v;")
@@ -571,15 +584,22 @@ def adaptive_avg_pool(writer: Writer, node: Node, x: Array, size: Any) -> Array:
         lead, o = index[: len(index) - rank], index[len(index) - rank :]
         kernel.line("ACC sum = 0, n = 0;")
         with ExitStack() as inside:
-            for axis, at in enumerate(o):
-                own, whole = kernel.size(out.shape[len(lead) + axis]), kernel.size(x.shape[len(lead) + axis])
-                start, end = f"({at} * {whole} / {own})", f"((({at} + 1) * {whole} + {own} - 1) / {own})"
-                head = f"for (long long p{axis} = {start}; p{axis} < {end}; p{axis}++)"
-                inside.enter_context(kernel.braces(head))
-            kernel.line(f"sum += {kernel.get(x, [*lead, *(f'p{axis}' for axis in range(rank))], 'ACC')};")
+            places = _shares(kernel, inside, x.shape, out.shape, o)
+            kernel.line(f"sum += {kernel.get(x, [*lead, *places], 'ACC')};")
             kernel.line("n += 1;")
         kernel.put(out, index, "sum / n")
     return out
+
+
+def _shares(
+    kernel: LoopKernel, inside: ExitStack, whole: Sequence[str], parts: Sequence[str], o: Sequence[str]
+) -> list[str]:
+    """Loops over the share that each result has of the last axes."""
+    for axis, at in enumerate(o):
+        count, length = (kernel.size(shape[len(shape) - len(o) + axis]) for shape in (parts, whole))
+        start, end = f"({at} * {length} / {count})", f"((({at} + 1) * {length} + {count} - 1) / {count})"
+        inside.enter_context(kernel.braces(f"for (long long p{axis} = {start}; p{axis} < {end}; p{axis}++)"))
+    return [f"p{axis}" for axis in range(len(o))]
 
 
 def nearest(writer: Writer, node: Node, x: Array, *args: Any) -> Array:
@@ -713,6 +733,7 @@ ENTRIES: dict[str, Callable[..., Any]] = {
     **{f"aten.{name}.default": added_product for name in ("addmm", "baddbmm", "addmv")},
     "aten.linear.default": linear, "aten.convolution.default": convolution,
     **{f"aten.max_pool{rank}d_with_indices.default": max_pool for rank in (2, 3)},
+    **{f"aten.adaptive_max_pool{rank}d.default": adaptive_max_pool for rank in (2, 3)},
     **{f"aten.avg_pool{rank}d.default": avg_pool for rank in (1, 2, 3)},
     **{f"aten._adaptive_avg_pool{rank}d.default": adaptive_avg_pool for rank in (2, 3)},
     **{f"aten.adaptive_avg_pool{rank}d.default": adaptive_avg_pool for rank in (1, 2, 3)},
