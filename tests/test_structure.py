@@ -32,6 +32,7 @@ FLOORS = {
         "definition",
         "catalog champions plan",
         "beginning importing.graphs prelude",
+        "importing.rounding",
         "importing",
     ),
     "fitness": (

@@ -27,10 +27,10 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as pytree
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from operators.importing.decompositions import name_of
 from operators.importing.foreign import Failed, Unrolled
+from operators.importing.graphs.decompositions import name_of
+from operators.importing.graphs.symbols import plain, value_of
 from operators.importing.randomness import LAWS, MADE
-from operators.importing.symbols import plain, value_of
 
 # --- rows that a mask selects -----------------------------------------------------------------------------------------
 

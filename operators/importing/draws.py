@@ -11,9 +11,9 @@ import torch
 from torch import fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from operators.importing.decompositions import operator_of
 from operators.importing.foreign import Failed
-from operators.importing.symbols import plain, value_of
+from operators.importing.graphs.decompositions import operator_of
+from operators.importing.graphs.symbols import plain, value_of
 
 Drawn = tuple[str, Any, Any]
 """`uniform`, `normal`, `integers` or `constant`, with two numbers, which may be symbolic for `integers`."""

@@ -362,7 +362,7 @@ def _reference(found: Mapping[str, Any], graph: Graph, name: str) -> str:
     arguments, parts = ", ".join([*tensors, *graph.dims]), _Reference()
     if found["bound"] != "measured":
         text = MAGNITUDE.format(analysis=found["bound"], arguments=arguments)
-        parts.add(f"operators.importing.running import {found['bound']}", text)
+        parts.add(f"operators.importing.rounding.running import {found['bound']}", text)
     _add_faint(parts, found, tensors)
     _add_inputs(parts, found, tensors)
     text = REFERENCE.format(

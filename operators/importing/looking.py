@@ -34,12 +34,12 @@ from operators.importing.foreign import Failed, Unrolled, foreign
 from operators.importing.graphs.faint import Level, leaning, levels
 from operators.importing.graphs.graph import RECURRENCES, Graph, checked, evaluate
 from operators.importing.graphs.inputs import Making, made_inputs, making_of
+from operators.importing.graphs.symbols import at
 from operators.importing.makers import made_by_source
 from operators.importing.problems import KINDS, Problem, problem_of
 from operators.importing.randomness import RANDOM, Drawing, RandomNumbers
-from operators.importing.running import running, sampled
+from operators.importing.rounding.running import running, sampled
 from operators.importing.substitutes import prepare_torch
-from operators.importing.symbols import at
 from operators.importing.tracing import REAL_S, Leaves, Recorded, Symbolic, Untraced, attempts
 
 LARGE = 2.0**45

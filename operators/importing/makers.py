@@ -11,12 +11,12 @@ from torch import fx
 from torch.func import functionalize
 
 from operators.errors import OperatorError
-from operators.importing.decompositions import operator_of
 from operators.importing.draws import number
 from operators.importing.foreign import Failed, foreign
+from operators.importing.graphs.decompositions import operator_of
+from operators.importing.graphs.symbols import plain, value_of
 from operators.importing.problems import Problem
 from operators.importing.substitutes import Seedless
-from operators.importing.symbols import plain, value_of
 from operators.importing.tracing import REAL_S, Leaves, Recorded, Symbolic, recorded
 
 APART = frozenset((

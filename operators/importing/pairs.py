@@ -16,7 +16,7 @@ from torch import Tensor, fx
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.utils import _pytree as pytree
 
-from operators.importing.decompositions import name_of
+from operators.importing.graphs.decompositions import name_of
 
 PARTS = {torch.complex64: torch.float32, torch.complex128: torch.float64, torch.complex32: torch.float16}
 """Types of the real numbers in complex ones."""

@@ -23,7 +23,7 @@ from torch import nn
 
 from operators.importing.arguments import DTYPES, argument, drawn, members
 from operators.importing.draws import drawn_integers
-from operators.importing.symbols import length, real, whole
+from operators.importing.graphs.symbols import length, real, whole
 
 SHAPED = {"rand", "randn", "empty", "ones", "zeros", "arange", "linspace", "eye", "randperm"}
 """Functions that make a tensor of the sizes that they are given, one by one or together."""

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from operators.importing.foreign import Failed
-from operators.importing.symbols import value_of
+from operators.importing.graphs.symbols import value_of
 
 ATEN = torch.ops.aten
 MADE: Mapping[str, Callable[..., Tensor]] = {"uniform": torch.rand, "normal": torch.randn}

@@ -19,12 +19,12 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from operators.importing.control import Branches, Selections
-from operators.importing.decompositions import decompositions
 from operators.importing.foreign import Unrolled
+from operators.importing.graphs.decompositions import decompositions
 from operators.importing.graphs.graph import DROPOUT, RECURRENCES, aten
+from operators.importing.graphs.symbols import BY_VALUES, plain
 from operators.importing.pairs import transformed
 from operators.importing.randomness import prepare_dropouts
-from operators.importing.symbols import BY_VALUES, plain
 
 MOST_CONSTANT = 4096
 """Elements of a tensor of the source's own that is part of a graph."""

@@ -23,14 +23,14 @@ from operators.definition.spec import CPP_KEYWORDS, RESERVED
 from operators.dtypes import DTYPES
 from operators.expression import parse
 from operators.importing.control import AllRows
-from operators.importing.decompositions import decompositions, operator_of
 from operators.importing.draws import Draws, Reach, number
 from operators.importing.foreign import Failed, Hopeless, TooLong, foreign, laid_open, opened, place_of
+from operators.importing.graphs.decompositions import decompositions, operator_of
+from operators.importing.graphs.symbols import BY_VALUES, Unwritable, argument, integer_text, value_of
 from operators.importing.pairs import RealParts, holds_complex, split
 from operators.importing.problems import Problem
-from operators.importing.randomness import LAWS, MADE, RANDOM, RandomNumbers, drawing
+from operators.importing.randomness import LAWS, MADE, RANDOM, RandomNumbers, drawing, rules_beside
 from operators.importing.substitutes import MOST_CONSTANT, NAMESPACE, Seedless, plain_parameters
-from operators.importing.symbols import BY_VALUES, Unwritable, argument, integer_text, value_of
 
 NAMES = {
     torch.float64: "fp64", torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16", torch.int64: "int64",
@@ -251,8 +251,8 @@ class Symbolic:
 
 def recorded(function: Callable[..., Any], *tensors: torch.Tensor) -> fx.GraphModule:
     """The operators that a function calls with these tensors."""
-    table: Any = decompositions()
-    return make_fx(function, table, "real", _allow_non_fake_inputs=True)(*tensors)
+    rules: Any = decompositions()
+    return make_fx(function, rules | rules_beside(rules), "real", _allow_non_fake_inputs=True)(*tensors)
 
 
 def _changes(node: fx.Node) -> bool:

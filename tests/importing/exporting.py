@@ -152,7 +152,7 @@ def _argument(value: Any, symbols: Mapping[str, str]) -> Any:
 REFERENCE = """from pathlib import Path
 
 from operators.importing.graphs.graph import evaluate, read_graph
-from operators.importing.running import running
+from operators.importing.rounding.running import running
 
 GRAPH = read_graph(Path(__file__).with_name("graph.json"))
 DIMS = {dims}

@@ -22,7 +22,7 @@ from operators.errors import OperatorError
 from operators.importing.graphs import OPERATORS
 from operators.importing.graphs.graph import Graph, checked, evaluate, read_graph, write_graph
 from operators.importing.graphs.kernels import folded, generate
-from operators.importing.symbols import at
+from operators.importing.graphs.symbols import at
 from operators.kernel import Kernel
 from tests.choosing import some_slow
 from tests.importing.exporting import called, graph_of, write_folder

@@ -24,8 +24,8 @@ from operators.catalog import load
 from operators.definition.spec import Operator, Task
 from operators.errors import UserError
 from operators.importing.control import AllRows, Branches
-from operators.importing.decompositions import decompositions
 from operators.importing.foreign import Failed, Unrolled
+from operators.importing.graphs.decompositions import decompositions
 from operators.importing.randomness import Drawing, RandomNumbers
 from operators.kernel import Kernel
 from tests.importing.test_solutions import alone, needs_ninja

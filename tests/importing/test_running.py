@@ -13,7 +13,7 @@ import torch
 from operators.errors import OperatorError
 from operators.importing.graphs.graph import aten
 from operators.importing.graphs.recurrences import CELLS
-from operators.importing.running import RunningErrors, running, sampled
+from operators.importing.rounding.running import RunningErrors, running, sampled
 from tests.choosing import some_slow
 from tests.importing.samples import SAMPLES, sample
 

@@ -23,12 +23,12 @@ from fitness.targets import place
 from operators.catalog import functions, load
 from operators.definition.spec import Operator, Task
 from operators.errors import UserError
-from operators.importing.decompositions import RULES
+from operators.importing.graphs.decompositions import RULES
 from operators.importing.graphs.faint import fainter, leaning, levels
 from operators.importing.pairs import Complex, RealParts, pair_of
 from operators.importing.problems import compiled
 from operators.importing.readers import read
-from operators.importing.running import running
+from operators.importing.rounding.running import running
 from operators.kernel import Kernel
 from tests.importing.exporting import graph_of
 from tests.importing.samples import M

@@ -439,7 +439,7 @@ def test_wrong_arrays_are_refused_in_one_line(packed: Packed, monkeypatch: pytes
         "holds fp64": FakeArray("fp64", one.shape, one.address),
         "not contiguous": FakeArray(one.dtype, one.shape, one.address, contiguous=False),
         "multiple of 16": FakeArray(one.dtype, one.shape, one.address + 4),
-        "axes": FakeArray(one.dtype, (*one.shape, 1), one.address),
+        r"has the shape \[.*, 1\], not": FakeArray(one.dtype, (*one.shape, 1), one.address),
         "shares memory": FakeArray(one.dtype, one.shape, right[operator.outputs[0].name].address),
     }
     for said, array in wrong.items():

@@ -156,7 +156,7 @@ def test_what_cannot_be_merged_is_one_clear_line_and_leaves_nothing(
     assert "are the same run, 20260101-softmax" in refusal("merge", out, machines[0], machines[1], machines[0])
     assert "are the same run" in refusal("merge", out, merged, machines[0])
     assert "was stopped before it began" in refusal("merge", out, machines[0], tmp_path / "empty")
-    assert "text.duckdb cannot be read" in refusal("merge", out, machines[0], tmp_path / "text.duckdb")
+    assert "text.duckdb: it is no run and no database" in refusal("merge", out, machines[0], tmp_path / "text.duckdb")
     assert "does not exist" in refusal("merge", out, "nothing", "--runs", tmp_path)
     assert "ends in .duckdb" in refusal("merge", tmp_path / "all", machines[0])
     assert "cannot be written" in refusal("merge", tmp_path / "no" / "all.duckdb", machines[0])
@@ -173,5 +173,5 @@ def rows(where: Path, sql: str) -> list[tuple[object, ...]]:
 
 def test_what_is_no_database_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "a.duckdb").write_text("no database")
-    with pytest.raises(StoreError, match="cannot be read"):
+    with pytest.raises(StoreError, match="no run and no database"):
         evo.open(tmp_path / "a.duckdb")

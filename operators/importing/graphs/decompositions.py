@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, fx
 from torch._decomp import core_aten_decompositions, decomposition_table
 
-from operators.importing.randomness import rules_beside
-from operators.importing.symbols import value_of
+from operators.importing.graphs.symbols import value_of
 
 ATEN = torch.ops.aten
 BEYOND_CORE = (
@@ -45,8 +44,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     named = [each.split(".") for each in BEYOND_CORE]
     more = [getattr(getattr(ATEN, name, None), overload, None) for name, overload in named]
     beyond = {each: decomposition_table[each] for each in more if each in decomposition_table}
-    made = dict(core_aten_decompositions()) | beyond | RULES
-    return made | rules_beside(made)
+    return dict(core_aten_decompositions()) | beyond | RULES
 
 
 def _distances(x: Tensor, y: Tensor, p: float, mode: Any = None) -> Tensor:
