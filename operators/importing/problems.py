@@ -23,6 +23,7 @@ from torch import nn
 
 from operators.importing.arguments import DTYPES, argument, drawn, members
 from operators.importing.draws import drawn_integers
+from operators.importing.foreign import Hopeless, opened
 from operators.importing.graphs.symbols import length, real, whole
 
 SHAPED = {"rand", "randn", "empty", "ones", "zeros", "arange", "linspace", "eye", "randperm"}
@@ -142,6 +143,8 @@ def _callable(request: Mapping[str, Any]) -> Problem:
     def made(knob: Knob) -> tuple[Callable[..., Any], list[Any]]:
         names = executed(code, knob, {})
         args, call = names[maker](), names[function]
+        if not opened(args):
+            raise Hopeless(f"{maker}() gives no tensor; it is to return what {function}() is called with")
         call = call() if isinstance(call, type) and issubclass(call, nn.Module) else call
         return _with_arguments(call, args)
 

@@ -596,6 +596,15 @@ def test_a_hostile_source_ends_in_one_line(line: str, tmp_path: Path, monkeypatc
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1_hostile.py"]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("returned", ["None", "['a', 3]"])
+def test_inputs_without_a_tensor_are_told_in_one_line(tmp_path: Path, returned: str) -> None:
+    source = tmp_path / "mine.py"
+    source.write_text(f"def doubled(x):\n    return x * 2\n\n\ndef inputs():\n    return {returned}\n")
+    with pytest.raises(UserError, match=r"inputs\(\) gives no tensor; it is to return what doubled\(\) is called with"):
+        import_problem(f"{source}:doubled", inputs=f"{source}:inputs", out=tmp_path / "made")
+
+
 def test_what_is_no_problem_is_told_in_one_line(tmp_path: Path) -> None:
     empty = tmp_path / "empty.py"
     empty.write_text("x = 1\n")
