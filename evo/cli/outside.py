@@ -153,7 +153,6 @@ def mcp(
 
     from evo.budget import parse_limits
     from evo.folders import find_run, last_run
-    from fitness.install import installing
 
     parse_limits(budget)
     words = [*(word for text in budget for word in ("--budget", text)), "--wait", f"{wait:g}"]
@@ -162,7 +161,7 @@ def mcp(
     except ModuleNotFoundError as error:
         if error.name not in ("mcp", "mcp_types"):
             raise
-        raise UserError(f"evo mcp needs the package mcp: {installing('mcp')}") from None
+        raise _without_mcp() from None
     folder = find_run(runs, run) if run else last_run(runs)
     search, is_named = words if go else None, bool(run or task)
     asyncio.run(serve(runs, folder, task=task, author=author or login(), search=search, is_named=is_named))
@@ -187,7 +186,6 @@ def agent(
     """
     from evo.folders import find_run
     from evo.outside.kit import CLIENTS, installed, removed, server_command
-    from fitness.install import installing
 
     if action not in ("install", "remove"):
         raise UserError(f"evo agent {action}: write evo agent install, or evo agent remove")
@@ -208,7 +206,13 @@ def agent(
     for change in changes:
         change.apply()
     if action == "install" and find_spec("mcp") is None:
-        say(f"the client cannot start the server yet: evo mcp needs the package mcp: {installing('mcp')}")
+        say(f"the client cannot start the server yet: {_without_mcp()}")
+
+
+def _without_mcp() -> UserError:
+    from fitness.install import MissingPackage, installing
+
+    return MissingPackage("evo mcp needs the package mcp", installing("mcp"))
 
 
 def _tell_comparison(folder: Path, files: list[Path], *, to: str, author: str, as_json: bool) -> None:

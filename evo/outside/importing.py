@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,13 +15,11 @@ from operators.definition.spec import IDENTIFIER
 from operators.errors import OperatorError, UserError, quote
 from operators.expression import ExpressionError
 from operators.files import read_text
-from operators.importing.readers import ForeignSource, read
+from operators.importing.readers import FUNCTION, ForeignSource, read
 
 LOOK_S = 900.0
 """Seconds of wall time that a look at a problem may take."""
 RESULT_BYTES = 16 << 20
-FUNCTION = re.compile(r"\.py:\w+$")
-"""The end of a name of a function in a file of Python."""
 
 
 def import_problem(source: str, *, inputs: str = "", name: str = "", out: Path | None = None) -> tuple[Path, list[str]]:

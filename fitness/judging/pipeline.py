@@ -106,7 +106,9 @@ class TaskBench:
         if self._inputs is None:
             with self.device.machine(exclusive=False):
                 renewed = None if self.device.forgets else self.checks.renewed
-                self._inputs = TimedInputs(self.workloads, self.oracle.deals, self._drawn, self.rng, renewed, self.sets)
+                self._inputs = TimedInputs(
+                    self.workloads, self.oracle.deals, self._drawn, self.rng, renewed, sets=self.sets
+                )
         return self._inputs
 
     def thin(self) -> bool:
@@ -295,7 +297,7 @@ class Pipeline:
         workload_set: str,
         sets: Sequence[int] | None = None,
     ) -> None:
-        """`sets` is the number of sets of inputs that are kept of each workload; None: as many as `most_sets` says."""
+        """See `TaskBench` for `sets`."""
         self.operator = operator
         self.task = task
         self.device = device

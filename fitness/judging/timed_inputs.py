@@ -132,12 +132,13 @@ class TimedInputs:
         draw: Callable[[Workload, str], Case],
         rng: np.random.Generator,
         renewed: Callable[[Case], Case] | None = None,
-        sets: Sequence[int] | None = None,
+        *,
+        sets: Sequence[int],
     ) -> None:
         """`rng` draws what no candidate may foresee; see `TimedSet` for `renewed`.
 
-        `sets` is the number of sets that are kept of each workload where memory is short, half of them nominal; None:
-        as many as `most_sets` says.
+        `sets` is the number of sets that are kept of each workload, half of them nominal: `most_sets`, or fewer where
+        memory is short.
         """
         self._rng = rng
         self._workloads = workloads
@@ -145,7 +146,6 @@ class TimedInputs:
         self._standing: dict[int, list[Case]] = {}
         self.most = most_company(families, len(workloads))
         """Sets of company that a workload can have."""
-        sets = sets or [most_sets(families, len(workloads))] * len(workloads)
         nominal = [min(NOMINAL_SETS, -(-many // 2)) for many in sets]
         self._room = [many - timed for many, timed in zip(sets, nominal, strict=True)]
         """Sets of company that each workload keeps."""

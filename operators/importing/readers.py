@@ -21,6 +21,8 @@ FORMATS = (
     "a KernelBench file, a FlashInfer definition (.json), a SOL-ExecBench folder, a GPU MODE folder, or "
     "module.py:function with --inputs module.py:make_inputs"
 )
+FUNCTION = re.compile(r"\.py:\w+$")
+"""The end of a name of a function in a file of Python."""
 LICENCES = {"mit": "MIT", "apache": "Apache-2.0", "bsd": "BSD", "researcher reciprocity": "Researcher Reciprocity"}
 PLAIN = {"float32", "float16", "bfloat16", "float64", "int64", "int32", "int8", "uint8", "bool"}
 MOST_WORKLOADS = 12
@@ -51,7 +53,7 @@ class ForeignSource:
 
 def read(source: str, inputs: str = "") -> ForeignSource:
     """Read a problem of any format. Raises UserError with one line."""
-    place, _, function = source.partition(":") if re.search(r"\.py:\w+$", source) else (source, "", "")
+    place, _, function = source.partition(":") if FUNCTION.search(source) else (source, "", "")
     path = Path(place).expanduser()
     if not path.exists():
         raise UserError(f"{place}: no such file or folder; evo import takes {FORMATS}")

@@ -13,7 +13,7 @@ from fitness.cpu import target
 from fitness.cpu.target import CpuFitness
 from fitness.evaluation import Evaluation, Status
 from fitness.judging.base import Anchor
-from fitness.judging.timed_inputs import COMPANY, LEAST_SETS, NOMINAL_SETS, TimedInputs
+from fitness.judging.timed_inputs import COMPANY, LEAST_SETS, NOMINAL_SETS, TimedInputs, most_sets
 from fitness.oracle.verify import Oracle
 from fitness.sandbox import room
 from fitness.sandbox.room import footprint
@@ -93,8 +93,9 @@ def test_a_task_holds_what_its_operators_sizes_tell() -> None:
     oracle = Oracle(operator, functions(operator.folder), "fp32")
     workloads, rng = operator.workload_set("cpu"), np.random.default_rng(6)
     held = TimedInputs(
-        workloads, oracle.deals, lambda w, f: oracle.case(w, f, rng, at_end=False), np.random.default_rng(7)
-    )
+        workloads, oracle.deals, lambda w, f: oracle.case(w, f, rng, at_end=False), np.random.default_rng(7),
+        sets=[most_sets(oracle.deals, len(workloads))] * len(workloads),
+    )  # fmt: skip
     cases = [timed.case for sets in held.nominal for timed in sets]
     cases += [case for sets in held.company for case in sets]
     found = sum(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fitness.judging.timed_inputs import COMPANY, NOMINAL_SETS, TimedInputs, dealt, most_company
+from fitness.judging.timed_inputs import COMPANY, NOMINAL_SETS, TimedInputs, dealt, most_company, most_sets
 from operators.drawing import NOMINAL
 
 FAMILIES = ("nominal", "scaled", "integers", "structured", "specials", "mixture")
@@ -17,8 +17,9 @@ FAMILIES = ("nominal", "scaled", "integers", "structured", "specials", "mixture"
 def timed(workloads: int, seed: int = 0) -> TimedInputs:
     names: Any = [SimpleNamespace(name=f"n={n}") for n in range(workloads)]
     return TimedInputs(
-        names, FAMILIES, drawn, np.random.default_rng(seed), lambda case: drawn(case.workload, case.family)
-    )
+        names, FAMILIES, drawn, np.random.default_rng(seed), lambda case: drawn(case.workload, case.family),
+        sets=[most_sets(FAMILIES, len(names))] * len(names),
+    )  # fmt: skip
 
 
 def drawn(workload: Any, family: str) -> Any:
@@ -111,7 +112,7 @@ def test_a_drawing_that_was_broken_off_leaves_no_inputs_without_their_answer() -
         return SimpleNamespace(workload=case.workload, family=case.family, answers=place["holds"])
 
     name: Any = SimpleNamespace(name="n=1")
-    inputs = TimedInputs([name], FAMILIES, drawn, np.random.default_rng(0), renewed)
+    inputs = TimedInputs([name], FAMILIES, drawn, np.random.default_rng(0), renewed, sets=[most_sets(FAMILIES, 1)])
     session: Any = Bound()
     seat = inputs.seated(session, disguised=False)
     _, torn = seat.nominal[0][0]

@@ -24,3 +24,11 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         )
 
     return found
+
+
+def of_function(place: Path, text: str, name: str) -> tuple[Path, list[str]]:
+    """The operator's folder of a function in a source of its own, whose inputs `make` gives, and what was said."""
+    place.mkdir(exist_ok=True)
+    source = place / f"{name}.py"
+    source.write_text(text)
+    return import_problem(f"{source}:{name}", inputs=f"{source}:make", out=place / "made")

@@ -24,7 +24,7 @@ from operators.importing.looking import Trials
 from operators.importing.problems import problem_of
 from operators.importing.readers import read
 from operators.kernel import Kernel
-from tests.importing.conftest import DATA
+from tests.importing.conftest import DATA, of_function
 
 BASE = DATA / "3_Linear_Gelu_Scale.py"
 DEEP = """
@@ -277,17 +277,15 @@ def test_a_gpu_mode_problem_is_read_without_a_gpu(imported: Callable[[str], Path
 @pytest.mark.slow
 def test_inputs_that_all_give_one_result_are_spread_and_a_task_of_one_result_is_refused(tmp_path: Path) -> None:
     """relu(x - 6) of numbers below 1 is zero, as a kernel that writes zeros is."""
-    problem = tmp_path / "1_low.py"
-    problem.write_text(
+    text = (
         "import torch\n\n\ndef low(x):\n    return torch.relu(x - 6)\n\n\ndef make(n=40):\n    return torch.rand(n)\n"
     )
-    folder, lines = import_problem(f"{problem}:low", inputs=f"{problem}:make", out=tmp_path / "low")
+    folder, lines = of_function(tmp_path, text, "low")
     (x,) = load(str(folder)).inputs
     assert x.distribution and (x.distribution.kind, x.distribution.b) == ("normal", 8)
     assert any("normal(0, 8)" in line for line in lines)
-    problem.write_text(problem.read_text().replace("torch.relu(x - 6)", "(x - x).clamp(min=0)"))
     with pytest.raises(UserError, match="do not depend on its inputs"):
-        import_problem(f"{problem}:low", inputs=f"{problem}:make", out=tmp_path / "same")
+        of_function(tmp_path / "same", text.replace("torch.relu(x - 6)", "(x - x).clamp(min=0)"), "low")
 
 
 @pytest.mark.slow
@@ -348,12 +346,11 @@ def test_an_encoder_has_dims_for_batch_and_tokens(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_normal_numbers_of_which_large_ones_are_not_finite_keep_to_two_deviations(tmp_path: Path) -> None:
-    problem = tmp_path / "1_grown.py"
-    problem.write_text(
+    text = (
         "import torch\n\n\ndef grown(x):\n    return torch.exp(torch.cumsum(x, 1))\n\n\n"
         "def make(rows=6, columns=40):\n    return torch.randn(rows, columns)\n"
     )
-    folder, _ = import_problem(f"{problem}:grown", inputs=f"{problem}:make", out=tmp_path / "grown")
+    folder, _ = of_function(tmp_path, text, "grown")
     (x,) = load(str(folder)).inputs
     assert x.bounded and x.distribution and (x.distribution.a, x.distribution.b) == (-2, 2)
 
@@ -361,12 +358,11 @@ def test_normal_numbers_of_which_large_ones_are_not_finite_keep_to_two_deviation
 @pytest.mark.slow
 def test_numbers_that_lead_to_no_place_in_fp32_are_not_drawn(tmp_path: Path) -> None:
     """One more than 1e9 is 1e9 in fp32: there none of a row is greater, and its last one has no place."""
-    problem = tmp_path / "support.py"
-    problem.write_text(
+    text = (
         "import torch\n\n\ndef kept(x):\n    count = (1 + x > x.amax(-1, keepdim=True)).sum(-1, keepdim=True)\n"
         "    return x - x.gather(-1, count - 1)\n\n\ndef make():\n    return [torch.randn(16, 24)]\n"
     )
-    folder, lines = import_problem(f"{problem}:kept", inputs=f"{problem}:make", out=tmp_path / "kept")
+    folder, lines = of_function(tmp_path, text, "kept")
     assert any("`x` keeps to its range" in line for line in lines)
     assert load(str(folder)).inputs[0].bounded
 
@@ -420,12 +416,11 @@ def test_a_network_whose_norms_small_images_leave_to_chance_is_tried_at_larger_o
 @pytest.mark.slow
 def test_inputs_hold_no_zeros_where_a_row_of_them_would_divide_zero_by_zero(tmp_path: Path) -> None:
     """A fifth of the numbers may be zero in long rows, but a row of one is zero then."""
-    problem = tmp_path / "1_share.py"
-    problem.write_text(
+    text = (
         "import torch\n\n\ndef share(x):\n    return x / x.abs().mean(1, keepdim=True)\n\n\n"
         "def make(rows=6, columns=400):\n    return torch.rand(rows, columns)\n"
     )
-    folder, lines = import_problem(f"{problem}:share", inputs=f"{problem}:make", out=tmp_path / "share")
+    folder, lines = of_function(tmp_path, text, "share")
     (x,) = load(str(folder)).inputs
     assert x.specials == () and x.distribution and x.distribution.a > 0
     assert any("`x` holds no zeros" in line for line in lines)
@@ -561,13 +556,12 @@ def test_a_dense_block_is_an_operator_whose_bytes_are_told_and_whose_joins_are_t
     ],
 )
 def test_what_no_graph_can_say_is_executed_as_it_is_or_told(body: str, reason: str, tmp_path: Path) -> None:
-    problem = tmp_path / "1_told.py"
-    problem.write_text(f"import torch\n\n\ndef told(x):\n    {body}\n\n\ndef make(n=4096):\n    return torch.rand(n)\n")
+    text = f"import torch\n\n\ndef told(x):\n    {body}\n\n\ndef make(n=4096):\n    return torch.rand(n)\n"
     if "new_zeros" in body:  # no size of its result follows from those of its inputs
         with pytest.raises(UserError, match=reason):
-            import_problem(f"{problem}:told", inputs=f"{problem}:make", out=tmp_path / "told")
+            of_function(tmp_path, text, "told")
     else:
-        folder, lines = import_problem(f"{problem}:told", inputs=f"{problem}:make", out=tmp_path / "told")
+        folder, lines = of_function(tmp_path, text, "told")
         assert any("is executed as it is" in line and reason in line for line in lines)
         assert any(line.startswith("told() of naive.cpp and of naive.cu is left to write") for line in lines)
         assert load(str(folder)).dims == ("n",)
@@ -599,10 +593,9 @@ def test_a_hostile_source_ends_in_one_line(line: str, tmp_path: Path, monkeypatc
 @pytest.mark.slow
 @pytest.mark.parametrize("returned", ["None", "['a', 3]"])
 def test_inputs_without_a_tensor_are_told_in_one_line(tmp_path: Path, returned: str) -> None:
-    source = tmp_path / "mine.py"
-    source.write_text(f"def doubled(x):\n    return x * 2\n\n\ndef inputs():\n    return {returned}\n")
-    with pytest.raises(UserError, match=r"inputs\(\) gives no tensor; it is to return what doubled\(\) is called with"):
-        import_problem(f"{source}:doubled", inputs=f"{source}:inputs", out=tmp_path / "made")
+    text = f"def doubled(x):\n    return x * 2\n\n\ndef make():\n    return {returned}\n"
+    with pytest.raises(UserError, match=r"make\(\) gives no tensor; it is to return what doubled\(\) is called with"):
+        of_function(tmp_path, text, "doubled")
 
 
 def test_what_is_no_problem_is_told_in_one_line(tmp_path: Path) -> None:
@@ -767,9 +760,7 @@ def make():
 
 @pytest.mark.slow
 def test_a_function_may_take_and_return_dataclasses_and_have_gradients_of_its_own(tmp_path: Path) -> None:
-    problem = tmp_path / "parts.py"
-    problem.write_text(PARTS)
-    folder, lines = import_problem(f"{problem}:task", inputs=f"{problem}:make", out=tmp_path / "task")
+    folder, lines = of_function(tmp_path, PARTS, "task")
     assert not any(line.startswith("naive") for line in lines)
     call = json.loads((folder / ORIGIN / CALL).read_text())
     assert list(call["inputs"].values()) == [["input", 0, {"field": "x"}], ["input", 0, {"field": "kept"}]]

@@ -28,6 +28,7 @@ from operators.importing.foreign import Failed, Unrolled
 from operators.importing.graphs.decompositions import decompositions
 from operators.importing.randomness import Drawing, RandomNumbers
 from operators.kernel import Kernel
+from tests.importing.conftest import of_function
 from tests.importing.test_solutions import alone, needs_ninja
 
 X = torch.tensor([[1.0, -2.0, 3.0], [0.5, 4.0, -1.0]])
@@ -326,9 +327,8 @@ def test_each_draw_is_an_input_and_the_first_kernel_is_right(
 
 @pytest.mark.slow
 def test_places_that_hang_on_each_other_are_no_task(tmp_path: Path) -> None:
-    (tmp_path / "two.py").write_text(PLACES)
     with pytest.raises(UserError, match="without replacement"):
-        import_problem(f"{tmp_path / 'two.py'}:two", inputs=f"{tmp_path / 'two.py'}:make", out=tmp_path / "made")
+        of_function(tmp_path, PLACES, "two")
 
 
 SAMPLES = """

@@ -30,6 +30,7 @@ from operators.importing.problems import compiled
 from operators.importing.readers import read
 from operators.importing.rounding.running import running
 from operators.kernel import Kernel
+from tests.importing.conftest import of_function
 from tests.importing.exporting import graph_of
 from tests.importing.samples import M
 
@@ -390,12 +391,11 @@ def test_arguments_that_are_changed_in_place_are_results(imported: Importer) -> 
 
 @pytest.mark.slow
 def test_a_message_names_the_line_of_the_source(tmp_path: Path) -> None:
-    source = tmp_path / "chosen.py"
-    source.write_text(
+    text = (
         "import torch\n\ndef chosen(x):\n    if len(x.unique()) > 3:\n        return x\n    return -x\n\n"
         "def make():\n    return torch.randn(8)\n"
     )
-    folder, lines = import_problem(f"{source}:chosen", inputs=f"{source}:make", out=tmp_path / "chosen")
+    folder, lines = of_function(tmp_path, text, "chosen")
     (executed,) = [line for line in lines if "is executed as it is" in line]
     assert re.search(r"line 4, `if len.*: it decides by values of its tensors \(unique\)", executed)
     assert load(str(folder)).dims == ("d0",)
