@@ -8,27 +8,27 @@ pairs = "batch * length * length"
 [[buffer]]
 name = "z"
 dtype = "ACC"
-shape = ["pairs", "dim"]
+shape = ["dim", "pairs"]
 
 [[buffer]]
 name = "left"
 dtype = "ACC"
-shape = ["pairs", "hidden"]
+shape = ["hidden", "pairs"]
 
 [[buffer]]
 name = "right"
 dtype = "ACC"
-shape = ["pairs", "hidden"]
+shape = ["hidden", "pairs"]
 
 [[buffer]]
 name = "gate"
 dtype = "ACC"
-shape = ["pairs", "hidden"]
+shape = ["hidden", "pairs"]
 
 [[buffer]]
 name = "t"
 dtype = "ACC"
-shape = ["pairs", "hidden"]
+shape = ["hidden", "pairs"]
 
 [[launch]]
 kernel = "normalize"
@@ -42,7 +42,7 @@ grid = ["ceil_div(pairs * hidden, BLOCK)"]
 block = ["BLOCK"]
 args = [
     "z", "mask", "left_weight", "right_weight", "left_gate", "right_gate", "out_gate", "left", "right", "gate", "pairs",
-    "dim", "hidden",
+    "length", "dim", "hidden",
 ]
 
 [[launch]]
@@ -63,52 +63,59 @@ grid = ["ceil_div(pairs * dim, BLOCK)"]
 block = ["BLOCK"]
 args = ["t", "out_weight", "y", "pairs", "dim", "hidden"]
 */
+// Channel by channel, so that neighbouring threads, which have neighbouring pairs, read neighbouring numbers.
 
 __device__ ACC sigmoid(ACC value) { return 1 / (1 + expf(-value)); }
-
-__device__ ACC product(const ACC* z, const T* weight, int count) {
-    ACC sum = 0;
-    for (int c = 0; c < count; c++) sum += z[c] * load(weight[c]);
-    return sum;
-}
 
 // One thread per pair.
 extern "C" __global__ void normalize(const T* x, const T* weight, const T* bias, ACC* z, ACC eps, int pairs, int dim) {
     int p = blockIdx.x * blockDim.x + threadIdx.x;
     if (p >= pairs) return;
     const T* in = x + (long long)p * dim;
-    ACC* out = z + (long long)p * dim;
     ACC sum = 0, squares = 0;
     for (int c = 0; c < dim; c++) sum += load(in[c]);
     ACC mean = sum / dim;
-    for (int c = 0; c < dim; c++) squares += (load(in[c]) - mean) * (load(in[c]) - mean);
+    for (int c = 0; c < dim; c++) {
+        ACC apart = load(in[c]) - mean;
+        squares += apart * apart;
+    }
     ACC scale = 1 / sqrtf(squares / dim + eps);
-    for (int c = 0; c < dim; c++) out[c] = load(weight[c]) * ((load(in[c]) - mean) * scale) + load(bias[c]);
+    for (int c = 0; c < dim; c++)
+        z[(long long)c * pairs + p] = load(weight[c]) * ((load(in[c]) - mean) * scale) + load(bias[c]);
 }
 
-// One thread per pair and hidden channel.
+// One thread per hidden channel and pair. The right side's plane of a batch is transposed.
 extern "C" __global__ void project(const ACC* z, const T* mask, const T* left_weight, const T* right_weight,
                                    const T* left_gate, const T* right_gate, const T* out_gate, ACC* left, ACC* right,
-                                   ACC* gate, int pairs, int dim, int hidden) {
+                                   ACC* gate, int pairs, int length, int dim, int hidden) {
     long long at = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (at >= (long long)pairs * hidden) return;
-    const ACC* row = z + at / hidden * dim;
-    long long w = at % hidden * dim;
-    ACC kept = load(mask[at / hidden]);
-    left[at] = kept * product(row, left_weight + w, dim) * sigmoid(product(row, left_gate + w, dim));
-    right[at] = kept * product(row, right_weight + w, dim) * sigmoid(product(row, right_gate + w, dim));
-    gate[at] = sigmoid(product(row, out_gate + w, dim));
+    int p = at % pairs, row = p / length % length, column = p % length;
+    long long w = at / pairs * dim;
+    ACC l = 0, r = 0, l_gate = 0, r_gate = 0, o_gate = 0;
+    for (int c = 0; c < dim; c++) {
+        ACC value = z[(long long)c * pairs + p];
+        l += value * load(left_weight[w + c]);
+        r += value * load(right_weight[w + c]);
+        l_gate += value * load(left_gate[w + c]);
+        r_gate += value * load(right_gate[w + c]);
+        o_gate += value * load(out_gate[w + c]);
+    }
+    ACC kept = load(mask[p]);
+    left[at] = kept * l * sigmoid(l_gate);
+    right[at - p % (length * length) + (long long)column * length + row] = kept * r * sigmoid(r_gate);
+    gate[at] = sigmoid(o_gate);
 }
 
-// One thread per pair and hidden channel.
+// One thread per hidden channel and pair.
 extern "C" __global__ void multiply(const ACC* left, const ACC* right, ACC* t, int pairs, int length, int hidden) {
     long long at = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (at >= (long long)pairs * hidden) return;
-    long long p = at / hidden, i = p / length, j = p / length / length * length + p % length;
-    const ACC* a = left + i * length * hidden + at % hidden;
-    const ACC* b = right + j * length * hidden + at % hidden;
+    int place = at % (length * length);
+    const ACC* a = left + (at - place % length);
+    const ACC* b = right + (at - place + place % length);
     ACC sum = 0;
-    for (int k = 0; k < length; k++) sum += a[(long long)k * hidden] * b[(long long)k * hidden];
+    for (int k = 0; k < length; k++) sum += a[k] * b[(long long)k * length];
     t[at] = sum;
 }
 
@@ -117,19 +124,26 @@ extern "C" __global__ void renormalize(ACC* t, const ACC* gate, const T* weight,
                                        int hidden) {
     int p = blockIdx.x * blockDim.x + threadIdx.x;
     if (p >= pairs) return;
-    ACC* row = t + (long long)p * hidden;
     ACC sum = 0, squares = 0;
-    for (int d = 0; d < hidden; d++) sum += row[d];
+    for (int d = 0; d < hidden; d++) sum += t[(long long)d * pairs + p];
     ACC mean = sum / hidden;
-    for (int d = 0; d < hidden; d++) squares += (row[d] - mean) * (row[d] - mean);
+    for (int d = 0; d < hidden; d++) {
+        ACC apart = t[(long long)d * pairs + p] - mean;
+        squares += apart * apart;
+    }
     ACC scale = 1 / sqrtf(squares / hidden + eps);
-    for (int d = 0; d < hidden; d++)
-        row[d] = (load(weight[d]) * ((row[d] - mean) * scale) + load(bias[d])) * gate[(long long)p * hidden + d];
+    for (int d = 0; d < hidden; d++) {
+        long long at = (long long)d * pairs + p;
+        t[at] = (load(weight[d]) * ((t[at] - mean) * scale) + load(bias[d])) * gate[at];
+    }
 }
 
-// One thread per element of the result.
+// One thread per channel and pair of the result.
 extern "C" __global__ void finish(const ACC* t, const T* weight, T* y, int pairs, int dim, int hidden) {
     long long at = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (at >= (long long)pairs * dim) return;
-    y[at] = store(product(t + at / dim * hidden, weight + at % dim * hidden, hidden));
+    long long p = at % pairs, channel = at / pairs;
+    ACC sum = 0;
+    for (int d = 0; d < hidden; d++) sum += t[d * (long long)pairs + p] * load(weight[channel * hidden + d]);
+    y[p * dim + channel] = store(sum);
 }

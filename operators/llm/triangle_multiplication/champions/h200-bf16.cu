@@ -206,7 +206,7 @@ args = [
 when = "swift == 1 and dim == 384"
 kernel = "project_boxes<6, true>"
 grid = ["2 * ceil_div(units, ceil_div(units, sm_count // 2))"]
-block = [384]
+block = [512]
 cluster = [2]
 shared = "1024 + 16384 * 6 + 8192 * 12 + 8192 * 4"
 args = [
@@ -761,6 +761,13 @@ __device__ __forceinline__ void arrive(unsigned barrier) {
 __device__ __forceinline__ void arrive_at(unsigned remote) {
     asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(remote) : "memory");
 }
+// Tells that this warp has read a box, which TMA may then overwrite. An arrival alone does not order reads of the generic
+// proxy before writes of the async one: ldmatrix may still be under way when it is seen. The fence of every lane does.
+__device__ __forceinline__ void release(unsigned barrier, int lane) {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncwarp();
+    if (lane == 0) arrive(barrier);
+}
 __device__ __forceinline__ void wait(unsigned barrier, int parity) {
     for (int done = 0; !done;)
         asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.b32 %0, 1, 0, p; }"
@@ -787,6 +794,12 @@ __device__ __forceinline__ void fetch_for_both(unsigned to, const CUtensorMap* m
 __device__ __forceinline__ void put(const CUtensorMap* map, int x, int y, int z, unsigned from) {
     asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%1, %2, %3}], [%4];"
                  ::"l"(map), "r"(x), "r"(y), "r"(z), "r"(from) : "memory");
+}
+__device__ __forceinline__ void prefetch(const CUtensorMap* map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
+// What the launches before have stored, by whichever proxy, TMA may read.
+__device__ __forceinline__ void wait_for_launches() {
+    cudaGridDependencySynchronize();
+    asm volatile("fence.proxy.async.global;" ::: "memory");
 }
 __device__ __forceinline__ void cluster_barrier() {
     asm volatile("barrier.cluster.arrive.release;" ::: "memory");
@@ -886,28 +899,81 @@ template <int COUNT> __device__ __forceinline__ void normalize(unsigned (&a)[COU
         }
 }
 
+__device__ __forceinline__ uint4 load_shared(unsigned from) {
+    uint4 v;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(from) : "memory");
+    return v;
+}
+__device__ __forceinline__ void store_shared(unsigned to, uint4 v) {
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+}
+// The norm of row r of boxes, in place, by 16 lanes, which take 8 numbers of every 128.
+template <int CHUNKS> __device__ __forceinline__ void normalize_row(
+    unsigned row, int r, const unsigned (&norm)[2][CHUNKS * 32], float eps, int lane) {
+    constexpr int COUNT = CHUNKS / 2;
+    const unsigned at = row + lane / 8 * BOX + ((lane % 8 ^ (r & 7)) << 4);
+    uint4 in[COUNT];
+    float v[8], mean = 0, scale = 0;
+#pragma unroll
+    for (int m = 0; m < COUNT; m++) {
+        in[m] = load_shared(at + 2 * m * BOX);
+        unpack(v, in[m]);
+#pragma unroll
+        for (int e = 0; e < 8; e++) mean += v[e];
+    }
+#pragma unroll
+    for (int s = 1; s < 16; s *= 2) mean += __shfl_xor_sync(0xffffffffu, mean, s);
+    mean /= 64 * CHUNKS;
+#pragma unroll
+    for (int m = 0; m < COUNT; m++) {
+        unpack(v, in[m]);
+#pragma unroll
+        for (int e = 0; e < 8; e++) scale += (v[e] - mean) * (v[e] - mean);
+    }
+#pragma unroll
+    for (int s = 1; s < 16; s *= 2) scale += __shfl_xor_sync(0xffffffffu, scale, s);
+    scale = 1 / sqrtf(scale / (64 * CHUNKS) + eps);
+#pragma unroll
+    for (int m = 0; m < COUNT; m++) {
+        float w[8], b[8];
+        unpack(v, in[m]);
+        unpack(w, *(const uint4*)&norm[0][64 * m + 4 * lane]);
+        unpack(b, *(const uint4*)&norm[1][64 * m + 4 * lane]);
+#pragma unroll
+        for (int e = 0; e < 8; e++) v[e] = w[e] * ((v[e] - mean) * scale) + b[e];
+        store_shared(at + 2 * m * BOX, make_uint4(pack(v[0], v[1]), pack(v[2], v[3]), pack(v[4], v[5]), pack(v[6], v[7])));
+    }
+}
+
 // The norm and the projections of 256 pairs by a cluster at a time, 64 by a warp group, which keeps them normalized in
 // registers, as factors of wgmma. CHUNKS: of 64 channels of x. GATE: with the output's gate. A stage holds a chunk of 128 rows of weights: of 64 channels
-// of a side and of their gates, or of the output's gate. If there is room for all of the weights, they come once.
-template <int CHUNKS, bool GATE> __global__ void __launch_bounds__(384, 1) project_boxes(
+// of a side and of their gates, or of the output's gate. If there is room for all of the weights, they come once; if not, the
+// consumers would wait for each other while they normalize, and a warp group of its own does it ahead, in shared memory.
+template <int CHUNKS, bool GATE> __global__ void __launch_bounds__(CHUNKS <= 2 ? 384 : 512, 1) project_boxes(
     const CUtensorMap* x_boxes, const CUtensorMap* left_weight, const CUtensorMap* right_weight, const CUtensorMap* left_gate,
     const CUtensorMap* right_gate, const CUtensorMap* out_gate, const CUtensorMap* left, const CUtensorMap* right,
     const CUtensorMap* gate, const T* mask, const T* norm_weight, const T* norm_bias, float eps, int batch, int area, int hidden) {
     constexpr bool ONCE = CHUNKS <= 2;
     constexpr int DEPTH = ONCE ? (GATE ? 5 : 4) * CHUNKS : 6, STAGE = 2 * BOX;
     extern __shared__ __align__(16) unsigned char memory[];
-    __shared__ alignas(8) u64 barriers[2 * DEPTH + 4];
-    __shared__ unsigned norm[2][CHUNKS * 32];  // weights and biases, in twos
+    __shared__ alignas(8) u64 barriers[2 * DEPTH + 6];
+    __shared__ alignas(16) unsigned norm[2][CHUNKS * 32];  // weights and biases, in twos
     const unsigned stages = ((unsigned)__cvta_generic_to_shared(memory) + 1023) & ~1023u;
     const unsigned rows = stages + DEPTH * STAGE, out = rows + 2 * CHUNKS * BOX;
     const unsigned full = (unsigned)__cvta_generic_to_shared(barriers), empty = full + 8 * DEPTH;
     const unsigned rows_full = empty + 8 * DEPTH, rows_empty = rows_full + 16;  // one of each warp group
+    const unsigned normalized = rows_empty + 16;
     const int sides = (hidden + 63) / 64, parts = 2 * sides + GATE, in_one = (area + 255) / 256, units = batch * in_one;
     const int clusters = gridDim.x / 2, first_unit = blockIdx.x / 2;
     int rank;
     asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
 
-    for (int i = threadIdx.x; i < CHUNKS * 32; i += 384) {
+    if (threadIdx.x == 256) {
+        prefetch(rank == 0 ? left_weight : left_gate);
+        prefetch(rank == 0 ? right_weight : right_gate);
+    }
+    if (threadIdx.x == 288) prefetch(x_boxes);
+    for (int i = threadIdx.x; i < CHUNKS * 32; i += blockDim.x) {
         norm[0][i] = ((const unsigned*)norm_weight)[i];
         norm[1][i] = ((const unsigned*)norm_bias)[i];
     }
@@ -919,6 +985,7 @@ template <int CHUNKS, bool GATE> __global__ void __launch_bounds__(384, 1) proje
         for (int group = 0; group < 2; group++) {
             init(rows_full + 8 * group, 1);
             init(rows_empty + 8 * group, 4);  // its warps
+            init(normalized + 8 * group, 4);
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -928,7 +995,19 @@ template <int CHUNKS, bool GATE> __global__ void __launch_bounds__(384, 1) proje
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 
     const int group = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0), lane = threadIdx.x % 32;  // uniform in a warp
-    if (group == 2) {
+    if (!ONCE && group == 3) {  // normalizes rows in place, 16 lanes a row
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 72;");
+        int parity = 0;
+        for (int unit = first_unit; unit < units; unit += clusters, parity ^= 1)
+            for (int of = 0; of < 2; of++) {
+                wait(rows_full + 8 * of, parity);
+                for (int r = threadIdx.x % 128 / 16; r < 64; r += 8)
+                    normalize_row<CHUNKS>(rows + of * CHUNKS * BOX + r * 128, r, norm, eps, lane % 16);
+                asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // TMA will write there
+                __syncwarp();
+                if (lane == 0) arrive(normalized + 8 * of);
+            }
+    } else if (group == 2) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
         if (threadIdx.x == 256) {  // fetches weights
             int stage = 0, parity = 1;  // the first round does not wait
@@ -957,7 +1036,8 @@ template <int CHUNKS, bool GATE> __global__ void __launch_bounds__(384, 1) proje
                 }
         }
     } else {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+        if (ONCE) asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+        else asm volatile("setmaxnreg.inc.sync.aligned.u32 208;");
         const unsigned remote_empty = address_in(empty, lane & 1);  // lane 0 tells block 0, lane 1 block 1
         const int warp = threadIdx.x % 128 / 32, g = lane / 4, t = lane % 4;
         const bool leader = threadIdx.x % 128 == 0;
@@ -977,14 +1057,13 @@ template <int CHUNKS, bool GATE> __global__ void __launch_bounds__(384, 1) proje
             const float keep = p < area ? load(mask[(long long)z * area + p]) : 0.f;
             const float keep8 = p + 8 < area ? load(mask[(long long)z * area + p + 8]) : 0.f;
             unsigned a[4 * CHUNKS][4];
-            wait(rows_full + 8 * group, of_rows);
+            wait((ONCE ? rows_full : normalized) + 8 * group, of_rows);
             of_rows ^= 1;
 #pragma unroll
             for (int k = 0; k < 4 * CHUNKS; k++)
                 load_matrices(a[k], own_row + k / 4 * BOX + (((k % 4 * 2 + lane / 16) ^ (row & 7)) << 4));
-            __syncwarp();
-            if (lane == 0) arrive(rows_empty + 8 * group);
-            normalize(a, norm, eps, t);
+            release(rows_empty + 8 * group, lane);
+            if constexpr (ONCE) normalize(a, norm, eps, t);
 
             auto multiply_part = [&](int part, float (&d)[64]) {  // leaves the last wgmma under way
                 int previous = 0;
@@ -1125,6 +1204,11 @@ extern "C" __global__ void __launch_bounds__(384, 1) multiply_squares(
     int rank;
     asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
 
+    if (threadIdx.x == 256) {
+        prefetch(left);
+        prefetch(right);
+        prefetch(t_planes);
+    }
     if (threadIdx.x == 0) {
         for (int stage = 0; stage < DEPTH; stage++) {
             init(full + 8 * stage, 1);
@@ -1136,7 +1220,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) multiply_squares(
     __syncthreads();
     cluster_barrier();
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-    cudaGridDependencySynchronize();
+    wait_for_launches();
 
     const int group = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0), lane = threadIdx.x % 32;  // uniform in a warp
     if (group == 2) {  // the producer
@@ -1275,7 +1359,10 @@ template <int CHUNKS, int PARTS> __global__ void __launch_bounds__(384, 1) finis
     const int group = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0), lane = threadIdx.x % 32;  // uniform in a warp
     if (group == 2) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
-        if (threadIdx.x == 320) {  // fetches weights
+        if (threadIdx.x == 352) {
+            prefetch(t_boxes);
+            prefetch(y_boxes);
+        } else if (threadIdx.x == 320) {  // fetches weights
             expect(ready, WEIGHTS * STAGE);
             for (int half = 0; half < 2; half++) {
                 for (int chunk = 0; chunk < CHUNKS; chunk++)
@@ -1287,7 +1374,7 @@ template <int CHUNKS, int PARTS> __global__ void __launch_bounds__(384, 1) finis
         } else if (threadIdx.x == 256 || threadIdx.x == 288) {  // fetch x or gates, and t, for a warp group each
             const int of = threadIdx.x == 288;
             int parity = 1;
-            cudaGridDependencySynchronize();
+            if (READ) wait_for_launches();
             for (int unit = blockIdx.x * 2 + of; unit < units; unit += gridDim.x * 2, parity ^= 1) {
                 const int z = unit / in_one, first = unit % in_one * 64;
                 wait(rows_empty + 8 * of, parity);
@@ -1295,6 +1382,7 @@ template <int CHUNKS, int PARTS> __global__ void __launch_bounds__(384, 1) finis
                 for (int chunk = 0; chunk < WITH; chunk++)
                     if (READ) fetch(rows + (of * WITH + chunk) * BOX, gate, first, 64 * chunk, z, rows_full + 8 * of);
                     else fetch(rows + (of * WITH + chunk) * BOX, x_boxes, 64 * chunk, first, z, rows_full + 8 * of);
+                if (!READ && unit < gridDim.x * 2) wait_for_launches();  // x is there already
                 wait(t_empty + 8 * of, parity);
                 expect(t_full + 8 * of, 2 * BOX);
                 for (int chunk = 0; chunk < 2; chunk++)
@@ -1329,8 +1417,7 @@ template <int CHUNKS, int PARTS> __global__ void __launch_bounds__(384, 1) finis
                 for (int k = 0; k < 4 * CHUNKS; k++)
                     load_matrices(x[k], own_rows + k / 4 * BOX + row * 128 + (((k % 4 * 2 + lane / 16) ^ (row & 7)) << 4));
             }
-            __syncwarp();
-            if (lane == 0) arrive(rows_empty + 8 * group);
+            release(rows_empty + 8 * group, lane);
             if constexpr (!READ) normalize(x, norm, eps, t);
             wait(t_full + 8 * group, parity);
             if constexpr (!READ) {
@@ -1342,8 +1429,7 @@ template <int CHUNKS, int PARTS> __global__ void __launch_bounds__(384, 1) finis
             }
 #pragma unroll
             for (int k = 0; k < 8; k++) load_transposed(u[k], in_plane(own_planes, k));
-            __syncwarp();
-            if (lane == 0) arrive(t_empty + 8 * group);
+            release(t_empty + 8 * group, lane);
             float mean, mean8, scale, scale8;
             statistics(u, hidden, eps, mean, mean8, scale, scale8);
             if constexpr (!READ) {

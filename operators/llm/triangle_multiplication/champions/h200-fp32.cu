@@ -297,10 +297,12 @@ template <int V, int DOWN> __global__ void __launch_bounds__(128 * DOWN, 4 / DOW
             const bool here = p < pairs, next = p + 1 < pairs;
             float kept[2] = {1, 1};
             long long to[2];
+            int pads[2] = {0, 0};  // zeros behind the end of a row, which copies of 16 bytes read
 #pragma unroll
             for (int c = 0; c < 2; c++) {
                 const int q = min(p + c, pairs - 1), b = q / area, in = q - b * area, i = in / length;
                 if (sides) kept[c] = mask[q];
+                if (sides && in - i * length == length - 1) pads[c] = pitch - length;
                 to[c] = (long long)b * hidden * plane + (sides ? (long long)i * pitch + (in - i * length) : in);
             }
             auto write = [&](int channel, float v, float w) {
@@ -312,6 +314,8 @@ template <int V, int DOWN> __global__ void __launch_bounds__(128 * DOWN, 4 / DOW
                     if (here) at_plane[to[0]] = v;
                     if (next) at_plane[to[1]] = w;
                 }
+                for (int e = 1; here && e <= pads[0]; e++) at_plane[to[0] + e] = 0;
+                for (int e = 1; next && e <= pads[1]; e++) at_plane[to[1] + e] = 0;
             };
 #pragma unroll
             for (int h = 0; h < 2; h++)
@@ -489,9 +493,12 @@ extern "C" __global__ void __launch_bounds__(512, 1) multiply_tiles(
                     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
                     if (l < STEP / 8 - 1) asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
                 }
+                // An arrival alone does not order this thread's reads of left before TMA's next write there: the fence does.
+                asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
                 asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");  // the other group has work meanwhile
 #pragma unroll
                 for (int i = 0; i < 64; i++) asm volatile("" : "+f"(d[i])::"memory");
+                __syncwarp();
                 if (lane == 0) arrive(empty + 8 * stage);
                 if (++stage == RING) stage = 0, parity ^= 1;
 #pragma unroll
