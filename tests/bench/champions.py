@@ -192,6 +192,7 @@ def recorded(entry: Entry) -> Row | None:
         return None
     row = _begun(entry) | {"device": record.device}
     row |= {"workloads": record.workloads, "status": record.status, "level": record.level, "message": ""}
+    row |= {"judged": record.judged.isoformat()} if record.judged else {}
     row |= {"over_naive": [record.over_naive, *record.over_naive_interval], "seconds": 0.0}
     row |= {"beside_naive": record.over_naive_by_size, "beside_library": record.over_library_by_size}
     if record.over_library_interval:
@@ -205,12 +206,21 @@ def recorded(entry: Entry) -> Row | None:
 def one_each(rows: Sequence[Row]) -> list[Row]:
     """Return one row of each task: of one beside all rivals, of a champion on the device that it was made for.
 
-    So where two devices have a champion of their own, the one counts whose rivals are all known.
+    So where two devices have a champion of their own, the one counts whose rivals are all known, and then the one that
+    was judged last.
     """
     told: dict[tuple[str, str], Row] = {}
-    for row in sorted(rows, key=lambda row: ("over_library" not in row, bool(row.get("untried")), not _is_home(row))):
+    for row in sorted(sorted(rows, key=_judged_at, reverse=True), key=_lacks):
         told.setdefault((row["operator"], row["dtype"]), row)
     return list(told.values())
+
+
+def _lacks(row: Row) -> tuple[bool, ...]:
+    return "over_library" not in row, bool(row.get("untried")), not _is_home(row)
+
+
+def _judged_at(row: Row) -> str:
+    return str(row.get("judged") or "")
 
 
 def _is_home(row: Row) -> bool:
