@@ -356,6 +356,7 @@ def table() -> list[tuple[str, ...]]:
     rows: list[tuple[str, Sequence[object]]] = [
         ("modules", [len(part.modules) for part in parts]),
         ("lines", [sum(part.file_lines.values()) for part in parts]),
+        ("lines of code", [sum(len(module.code_lines) for module in part.modules) for part in parts]),
         ("largest file", [max(part.file_lines.values()) for part in parts]),
         ("largest class", [max(part.class_lines.values()) for part in parts]),
         ("body p95", [percentile(list(part.body_lines.values()), 95) for part in parts]),
