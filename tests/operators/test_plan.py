@@ -307,7 +307,7 @@ CUDA_MISTAKES = [
     ("[tune]\nfor = [1]", "line 3: [tune]: `for` is reserved; choose another name"),
     ('[tune]\n"A B" = [1]', "line 3: [tune]: `A B` is no proper name; use letters, digits"),
     ("[tune]\nA__B = [1]", "line 3: [tune]: `A__B` is no proper name; use letters, digits and single _"),
-    ("[tune]\n" + "\n".join(f"A{n} = [1]" for n in range(17)), "[tune] has 17 tunables; at most 16 are allowed"),
+    ("[tune]\n" + "\n".join(f"A{n} = [1]" for n in range(33)), "[tune] has 33 tunables; at most 32 are allowed"),
     ("[tune]\nA = [" + ",".join(map(str, range(65))) + "]", "`A` must have 1 to 64 elements, not 65"),
     # buffers
     ('[[buffer]]\ndtype = "T"', "line 2: buffer 1: `name` is missing; write name = \"partial\""),
