@@ -232,7 +232,7 @@ def _goes_on(folder: Path, row: Mapping[str, Any]) -> str:
     if row["state"] == "running" or not any(row[lack] for lack in LACKS):
         return ""
     if row["not_begun"] or row["nothing_correct"] or row["state"] != "finished":
-        return resuming(str(folder), row["state"], row["budget"])
+        return resuming(str(folder), row["state"], row["budget"], row["reason"])
     return f"{resuming(str(folder), None, {})} --confirm"
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from shlex import quote
 
 from evo.api import Row, Run, StoredKernel
-from evo.budget import doubled
+from evo.budget import UNDONE, doubled
 from evo.individual import NO_CHILD, NO_PROGRAM, UNAVAILABLE, new_programs
 from evo.report.amounts import budgeted, duration, usd
 from fitness.evaluation import Level, Status, named
@@ -140,12 +140,12 @@ def _lack(run: Run, state: str, problem: str, held: list[Row]) -> tuple[str, str
         (json.loads(row["budget_json"]) for row in reversed(held) if row["budget_json"]), {}
     )
     why = last["reason"] if last["ended"] == "finished" else last["ended"] or "its process ended without a word"
-    return problem or why, resuming(str(run.folder), last["ended"], {} if state == REFUSED else limits)
+    return problem or why, resuming(str(run.folder), last["ended"], {} if state == REFUSED else limits, why)
 
 
-def resuming(folder: str, ended: str | None, limits: Mapping[str, float]) -> str:
-    """The command with which a run goes on: one that finished, with twice the budget."""
-    more = doubled(limits) if ended == "finished" else ()
+def resuming(folder: str, ended: str | None, limits: Mapping[str, float], reason: str = "") -> str:
+    """The command with which a run goes on: with twice the budget, if that was used up."""
+    more = doubled(limits) if ended == "finished" and not reason.startswith(UNDONE) else ()
     return f"evo resume {quote(folder)}{''.join(f' --budget {limit}' for limit in more)}"
 
 
