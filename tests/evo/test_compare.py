@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import socket
 import time
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -531,6 +532,14 @@ def test_what_cannot_be_concluded_or_paid_is_refused_before_it_begins_in_one_lin
         main()
     said = capsys.readouterr().err.strip()
     assert ended.value.code == 2 and words in said and "\n" not in said and len(said) < 400
+
+
+def test_a_model_that_is_not_there_leaves_no_folder_behind(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as place:
+        port = place.getsockname()[1]  # nobody listens there when it is closed
+    with pytest.raises(UserError, match="no server answers there") as raised:
+        prepare(comparison(f"http://127.0.0.1:{port}/v1"), tmp_path)
+    assert "\n" not in str(raised.value) and not any(tmp_path.iterdir())
 
 
 def _toml(value: Any) -> str:
