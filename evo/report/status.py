@@ -10,8 +10,9 @@ from shlex import quote
 from evo.api import Row, Run, StoredKernel
 from evo.budget import UNDONE, doubled
 from evo.individual import NO_CHILD, NO_PROGRAM, UNAVAILABLE, new_programs
-from evo.report.amounts import budgeted, duration, usd
+from evo.report.amounts import budgeted, usd
 from fitness.evaluation import Level, Status, named
+from fitness.words import duration
 from operators.errors import UserError
 from operators.libraries import called, kinds_in_words
 
