@@ -39,7 +39,7 @@ compares = typer.Typer()
 @compares.command()
 def compare(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="TOML file, such as runs/configs/smoke.toml.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it is, what it may cost, how long it takes.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it is, costs and takes.")] = False,
     plan: Annotated[
         bool, typer.Option("--plan", help="Only say how large a difference it would see, and what size sees more.")
     ] = False,

@@ -377,7 +377,7 @@ class ComparisonPlan:
         return [*lines, self.time(), self.cost()]
 
     def time(self) -> str:
-        """How long it takes, in words."""
+        """The time that it takes, in words."""
         besides = f"{'answers, ' if self.asking else ''}confirmations and the judgement of winners"
         if self.least_s is not None:
             many = f"{self.workers} workers" if self.workers > 1 else "1 worker"
@@ -389,7 +389,7 @@ class ComparisonPlan:
         )
 
     def cost(self) -> str:
-        """What answers may cost, in words."""
+        """The most that answers cost, in words."""
         if not self.asking:
             return "no language model is asked: it costs nothing but time"
         if self.most_usd is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from shlex import quote
 
@@ -13,7 +14,10 @@ from evo.individual import NO_CHILD, NO_PROGRAM, UNAVAILABLE, new_programs
 from evo.report.amounts import budgeted, usd
 from fitness.evaluation import Level, Status, named
 from fitness.words import duration
+from operators.catalog import load
+from operators.definition.spec import Operator
 from operators.errors import UserError
+from operators.importing.readers import FAMILY
 from operators.libraries import called, kinds_in_words
 
 CONFIRMED, UNCONFIRMED, NOTHING_CORRECT, NOT_BEGUN, REFUSED = (
@@ -21,6 +25,11 @@ CONFIRMED, UNCONFIRMED, NOTHING_CORRECT, NOT_BEGUN, REFUSED = (
 )  # fmt: skip
 NO_FAILURES = (Status.CORRECT.value, Status.SLOWER.value)
 """Fates of a candidate that are none."""
+OF_TAKEN = (
+    "times are from cold caches, launched without Python; expect less in your program, whose caches are warm: evo put "
+    "times its calls with and without the kernel, and keeps the faster"
+)
+"""Words on the figures of an operator that was taken from a user's repository."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,6 +179,22 @@ def standing(row: Row) -> Standing:
 def problems(run: Run) -> dict[str, str]:
     """Why tasks could not go on in the latest session, by task."""
     return {row["task"]: json.loads(row["detail_json"])["reason"] for row in run.rows("status.problems")}
+
+
+def taken_lines(run: Run) -> list[str]:
+    """Return a line on the figures of each operator of a run that was taken from a user's repository."""
+    lines = []
+    for place in run.config.get("operators", ()):
+        with suppress(UserError):
+            if (operator := load(place)).family == FAMILY and _is_taken(operator):
+                lines.append(f"{operator.name}: {OF_TAKEN}")
+    return lines
+
+
+def _is_taken(operator: Operator) -> bool:
+    from operators.importing.folder import call_of  # it loads torch, for which other summaries do not wait
+
+    return "into" in call_of(operator)
 
 
 def _statuses(run: Run) -> dict[str, dict[str, int]]:

@@ -219,7 +219,7 @@ class NeverQuiet(ScriptedFitness):
 
 
 def judged(folder: Path) -> tuple[int, int]:
-    """How many kernels are without a verdict, and how many evaluations are used; these have one each."""
+    """The number of kernels without a verdict, and of evaluations that are used; these have one each."""
     (told,) = rows(
         folder,
         "select count(*) filter (status = 'unavailable') as undone, count(*) filter (status in ('correct', 'slower')) "
