@@ -22,12 +22,15 @@ MOST = 1e15
 AMOUNT = r"([0-9]+(?:\.[0-9]+)?)([A-Za-z]+)"
 """A number and its unit."""
 EXAMPLES = "60s, 10min, 1h30m, 500evals, 200calls, 5usd, 2Mtok, 4gpuh"
+UNDONE = "the machine is too busy"
+"""Beginning of the reason for which a search ends that can have nothing judged."""
 OF_MODELS = ("calls", "tokens", "cost_usd")
 """Kinds that only language models spend."""
 
 
 KINDS = ("wall_s", "evaluations", "calls", "tokens", "cost_usd", "evaluator_s", "gpu_s")
-"""`evaluations` are candidates that reached the compiler; neither duplicates nor tuning trials count. `calls` are
+"""`evaluations` are candidates that reached the compiler; neither duplicates nor tuning trials count, nor kernels that
+the machine left without a verdict. `calls` are
 answers of language models, every turn of a dialogue one; a call that failed is none. `evaluator_s` are seconds in which
 evaluators were at what was asked for; `gpu_s` the same on GPUs."""
 
@@ -77,6 +80,9 @@ class Budget:
     """Whether it is that of a comparison's cell: see `Spending`."""
     trials: int = 0
     duplicates: int = 0
+    undone: int = 0
+    """Requests in a row of this session that the machine left without a verdict. They use no limit up; as many of them
+    as the limit on evaluations end the search."""
     spending: Spending = field(init=False)
     _charged: dict[str, float] = field(init=False, default_factory=lambda: dict.fromkeys(KINDS, 0.0))
 
@@ -109,6 +115,8 @@ class Budget:
         for kind, limit in self.limits.items():
             if spent[kind] >= limit:
                 return f"{kind} {spent[kind]:g} of {limit:g}"
+        if self.undone >= self.limits.get("evaluations", math.inf):
+            return f"{UNDONE}: {self.undone} requests in a row were left without a verdict; resume when less else runs"
         if not self.allows("wall_s", reserved_s):
             return f"wall_s {spent['wall_s']:g} of {self.limits['wall_s']:g}, the rest for confirmations"
         return None

@@ -53,9 +53,10 @@ def find_run(runs: Path, name: str) -> Path:
         return found[0]
     if not matches and Path(name).exists():
         raise UserError(f"{name}: there is no {DATABASE} in it, so that it is no run; name a run of {runs}/, or `last`")
-    known = ", ".join(folder.name for folder in (matches or folders)[-5:]) or "none yet"
+    known = ", ".join(folder.name for folder in (matches or folders)[-5:])
     problem = "is not unique" if matches else "does not exist"
-    raise UserError(f"run {name} {problem} in {runs}/; there are: {known} (or say `last`)")
+    there = f"there are: {known} (or say `last`)" if known else "it holds none yet: evo run makes one"
+    raise UserError(f"run {name} {problem} in {runs}/; {there}")
 
 
 def find_runs(runs: Path, name: str) -> Path | list[Path]:

@@ -77,6 +77,11 @@ class Individual:
         return bool(self.evaluation and self.evaluation.verdict not in (Status.INVALID, Status.COMPILE_ERROR))
 
     @property
+    def undone(self) -> bool:
+        """Whether the machine is the reason why there is no answer, and no model."""
+        return self.unavailable and (self.kernel is not None or not self.request.model)
+
+    @property
     def fresh(self) -> bool:
         """Whether this is the first sight of the program: there is a kernel, and it is no duplicate."""
         return self.evaluation is not None and self.evaluation.status is not Status.DUPLICATE

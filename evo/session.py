@@ -298,7 +298,6 @@ class LocalBackend:
     def pool(self, config: RunConfig, folder: Path) -> LocalPool:
         """Worker processes; see `Backend`."""
         base = WorkerSpec(str(folder.resolve()))
-        available = os.sched_getaffinity(0)
         if config.target == "cuda":
             seen = devices("cuda")
             self._claims = Claims(cache_folder())
@@ -307,9 +306,8 @@ class LocalBackend:
                     f"run {run} uses GPU {device} too: both take turns there and reach less; give each its own by "
                     "CUDA_VISIBLE_DEVICES"
                 )
-            return LocalPool(gpu_specs(base, seen, builders=config.workers, cores=len(available)))
-        groups = worker_cores(config.workers, config.threads, available)
-        return LocalPool([replace(base, cores=group) for group in groups])
+            return LocalPool(gpu_specs(base, seen, builders=config.workers, cores=len(os.sched_getaffinity(0))))
+        return LocalPool([replace(base, cores=group) for group in _groups(config)])
 
     async def run(self, work: Coroutine[Any, Any, str]) -> str:
         """It waits for the search."""
@@ -319,6 +317,21 @@ class LocalBackend:
         """A pool ends its own processes; marks on GPUs are taken away."""
         if self._claims:
             self._claims.close()
+
+
+def judging_here(config: RunConfig) -> int:
+    """The number of workers that judge kernels on this machine; 1 where it has no GPU that can be used."""
+    if config.target != "cuda":
+        return len(_groups(config))
+    try:
+        return max(len(devices(config.target)), 1)
+    except UserError:
+        return 1
+
+
+def _groups(config: RunConfig) -> list[tuple[int, ...]]:
+    """The cores of each worker for the cpu."""
+    return worker_cores(config.workers, config.threads, os.sched_getaffinity(0))
 
 
 @contextmanager

@@ -45,6 +45,15 @@ def in_words(status: str) -> str:
     return status.replace("_", " ")
 
 
+def duration(took_s: float) -> str:
+    """Return a time: `48 s`, `12 min`, `7.5 h`, `3.2 d`."""
+    if took_s < 120:
+        return f"{took_s:.0f} s"
+    if took_s < 7200:
+        return f"{took_s / 60:.0f} min"
+    return f"{took_s / 3600:.1f} h" if took_s < 172_800 else f"{took_s / 86_400:.1f} d"
+
+
 def digits(value: float) -> str:
     """Return a figure to three digits, all of which are shown: `0.992`, `1.20`, `14.0`, `145`, `2864`."""
     if 0.01 <= value < 999.5:

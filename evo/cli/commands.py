@@ -325,7 +325,7 @@ def best(
     """The best kernel of each task."""
     from evo.api import Run, verdict_words
     from evo.folders import find_run
-    from evo.report.status import best_of, standings
+    from evo.report.status import best_of, standings, taken_lines
     from operators.files import writing
 
     opened = Run(find_run(runs, run))
@@ -346,6 +346,8 @@ def best(
             print(kernel.text, file=sys.stdout if sys.stdout.isatty() else raw(sys.stdout))
     else:
         _show_best(kernels, standings(opened), as_json=as_json)
+        for line in taken_lines(opened):
+            say(line)
 
 
 @app.command()
@@ -492,14 +494,14 @@ def _show_summary(
     run: Run, tasks: Sequence[TaskSummary], *, as_json: bool, every: bool = False, found: Health | None = None
 ) -> None:
     from evo.report.scoreboard import P_NOTE, ps_of_run
-    from evo.report.status import last_changes, model_costs, open_questions, session_lines, sessions
+    from evo.report.status import last_changes, model_costs, open_questions, session_lines, sessions, taken_lines
     from evo.report.terminal import lack_lines, problem_lines
 
     spent, scores, waiting = model_costs(run), ps_of_run(run), open_questions(run)
     if found and not as_json:
         findings = (f"  {finding.cause}: {finding.told}" for finding in found.findings)
         print("\n".join((found.line, *findings, *(f"  session {line}" for line in session_lines(run)))))
-    for line in (*problem_lines(tasks), *lack_lines(tasks)):
+    for line in (*problem_lines(tasks), *lack_lines(tasks), *taken_lines(run)):
         say(line)
     if as_json:
         shown = {

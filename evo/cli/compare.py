@@ -39,7 +39,7 @@ compares = typer.Typer()
 @compares.command()
 def compare(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="TOML file, such as runs/configs/smoke.toml.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it is and what it may cost.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it is, costs and takes.")] = False,
     plan: Annotated[
         bool, typer.Option("--plan", help="Only say how large a difference it would see, and what size sees more.")
     ] = False,
@@ -63,7 +63,8 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Compare strategies under one budget, or go on with a comparison; each cell is a run in runs/compare-NAME/."""
-    from evo.compare.cells import CellState, cell_results, folder_of, stored
+    from evo.compare.cells import CONFIG, CellState, cell_results, folder_of, stored
+    from evo.compare.conclusions import plan as planned
     from evo.compare.config import read_comparison
     from evo.compare.judgement import judge
     from evo.compare.running import compare as run
@@ -88,7 +89,11 @@ def compare(
         stored(folder)  # it says what is wrong where there is none
     stopped, cluster = False, backend_named(ray_address, ray=ray)
     if not show:
+        is_new = not (folder / CONFIG).exists()
         folder, cells = prepare(made, runs)
+        if is_new:
+            found = planned(made, cells)
+            say(f"{len(cells)} cells; {found.time()}; {found.cost()}")
         running = run(folder, made, cells, ComparisonProgress(), ray=cluster, wait_s=wait)
         stopped = running.stopped
     results = cell_results(folder)

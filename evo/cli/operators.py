@@ -333,7 +333,7 @@ def put(
     from evo.api import Run
     from evo.folders import find_run
     from evo.packaging.package import from_run
-    from evo.repository.put import Put, UserFunction, place_of
+    from evo.repository.put import BEFOREHAND, Put, UserFunction, place_of
     from evo.repository.put import put as put_it
 
     if undo and into:
@@ -351,6 +351,7 @@ def put(
     made = Put(subject, place)
     print(made.change.diff(), end="", flush=True)
     print(f"new: {place.folder}/", flush=True)
+    print(BEFOREHAND, flush=True)
     if not yes and not (sys.stdin.isatty() and typer.confirm("Change this?")):
         raise UserError("nothing was changed; say --yes to have it changed")
     if not put_it(made, test=test, python=python, every=every, say=lambda line: print(line, flush=True)):

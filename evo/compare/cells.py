@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from evo import rows as records
 from evo.api import Row, Run
+from evo.budget import UNDONE
 from evo.compare.config import Cell, Comparison
 from evo.folders import DATABASE
 from evo.search.driver import FAULTY, WAITS
@@ -60,7 +61,7 @@ class CellState(Enum):
 
     NEW = "new"
     OPEN = "open"
-    """Begun, and cut off or stopped."""
+    """Begun, and cut off or stopped, by a machine that is too busy as well."""
     WAITING = "waiting"
     """Answers from outside have to be told before it can go on."""
     FAILED = "failed"
@@ -138,8 +139,8 @@ def _last_told(run: Run) -> tuple[CellState, str]:
         return CellState.NEW, ""
     kind, detail = found[0]["kind"], json.loads(found[0]["detail_json"])
     reason = str(detail.get("reason", ""))
-    if kind != "finished":
-        return CellState.OPEN, reason if kind == "stopped" else ""
+    if kind != "finished" or reason.startswith(UNDONE):
+        return CellState.OPEN, reason if kind in ("stopped", "finished") else ""
     if reason.startswith(WAITS):
         return CellState.WAITING, reason
     return (CellState.FAILED if reason == FAULTY else CellState.DONE), reason

@@ -34,7 +34,8 @@ from evo.compare.inference import (
 )
 from evo.compare.judgement import JudgedCell, outcomes
 from evo.compare.running import cells_at_once
-from fitness.words import ratio
+from evo.session import judging_here
+from fitness.words import duration, ratio
 from mutators.llm.settings import LlmSettings, is_outside
 
 if TYPE_CHECKING:
@@ -359,6 +360,10 @@ class ComparisonPlan:
     most_usd: float | None
     """Largest cost of the answers; None: no limit follows from this budget, or a price is not known."""
     at_once: str
+    workers: int
+    """Workers of this machine that judge kernels, of the target that has the fewest."""
+    least_s: float | None
+    """Least time that all searches together take here; None: the budget limits no time."""
 
     def lines(self) -> list[str]:
         """The plan in words."""
@@ -369,19 +374,32 @@ class ComparisonPlan:
             f"{self.trials} trials of tunables besides, and a confirmation of every winner",
             f"cells under way at once: {self.at_once}",
         ]
+        return [*lines, self.time(), self.cost()]
+
+    def time(self) -> str:
+        """The time that it takes, in words."""
+        besides = f"{'answers, ' if self.asking else ''}confirmations and the judgement of winners"
+        if self.least_s is not None:
+            many = f"{self.workers} workers" if self.workers > 1 else "1 worker"
+            return f"its searches take {duration(self.least_s)} at least on {many} here; {besides} come besides"
+        work = "answers and evaluations" if self.asking else "evaluations"
+        return (
+            f"how long it takes depends on how long {work} take: a budget in {USED[self.kind]} limits no time, one in "
+            "evaluator_s does"
+        )
+
+    def cost(self) -> str:
+        """The most that answers cost, in words."""
         if not self.asking:
-            return [*lines, "no language model is asked: it costs nothing but time"]
+            return "no language model is asked: it costs nothing but time"
         if self.most_usd is not None:
-            return [
-                *lines,
-                f"language models cost {self.most_usd:.2f} US dollars at most, lost and last answers besides",
-            ]
+            return f"language models cost {self.most_usd:.2f} US dollars at most, lost and last answers besides"
         why = (
             "no price is known for all models; set llm.prices"
             if self.kind == "tokens"
-            else f"a budget in {unit} limits no tokens; one in tokens or cost_usd does"
+            else f"a budget in {USED[self.kind]} limits no tokens; one in tokens or cost_usd does"
         )
-        return [*lines, f"what language models may cost is not limited: {why}"]
+        return f"what language models may cost is not limited: {why}"
 
 
 def _amount(value: float) -> str:
@@ -398,6 +416,8 @@ def plan(made: Comparison, cells: Sequence[Cell]) -> ComparisonPlan:
         len({cell.task for cell in cells}), len(made.seeds), kind, amount, tuned,
         _most_usd(kind, amount, asking),
         f"{made.at_once or f'twice the jobs of the pool (8 jobs: {cells_at_once(cells, 8)})'}",
+        min(judging_here(cell.config) for cell in cells),
+        sum(amount / judging_here(cell.config) for cell in cells) if kind == "evaluator_s" else None,
     )  # fmt: skip
 
 

@@ -28,7 +28,7 @@ from evo.workers.worker import RunContext
 from fitness.judging.base import DeviceInfo
 from fitness.targets import check_target, device_info, measured_device
 from mutators.asking.manual import first_question
-from mutators.llm.client import LLM, check_models
+from mutators.llm.client import LLM, check_reachable
 from operators.errors import UserError
 
 WORK = ".work"
@@ -71,9 +71,9 @@ def prepare(comparison: Comparison, runs: Path) -> tuple[Path, list[Cell]]:
     else:
         for target in comparison.targets:
             check_target(target)
-        for cell in check(comparison):
-            if cell.config.llm:
-                check_models(cell.config.llm)
+        for llm in {cell.arm: cell.config.llm for cell in check(comparison)}.values():
+            if llm:
+                check_reachable(llm)
         known = begin(folder, comparison, _devices(comparison))
     return folder, known.cells()
 

@@ -21,7 +21,7 @@ from operators.definition.spec import Operator, Tensor
 from operators.errors import UserError, unknown
 from operators.files import read_text
 from operators.identity import short
-from operators.importing.folder import CALL, ORIGIN
+from operators.importing.folder import CALL, ORIGIN, call_of
 from operators.importing.randomness import MADE, RANDOM
 from operators.importing.readers import HERE
 
@@ -68,19 +68,14 @@ def write_solution(subject: Subject, wanted: str, folder: Path) -> int:
 
 def _call(operator: Operator, wanted: str) -> dict[str, Any]:
     """The way from the task's arguments to the operator's tensors, as `evo import` kept it."""
-    place = operator.folder / ORIGIN / CALL
-    try:
-        call: dict[str, Any] = json.loads(read_text(place))
-    except (OSError, ValueError, RecursionError):
-        raise UserError(
-            f"operator {operator.name} was not made by evo import, and has no format to be written in"
-        ) from None
+    if not (call := call_of(operator)):
+        raise UserError(f"operator {operator.name} was not made by evo import, and has no format to be written in")
     if call["format"] != wanted:
         known = next((name for name, title in FORMATS.items() if title == call["format"]), None)
         said = f"say --as {known}" if known else "there are no solutions in that format"
         raise UserError(f"operator {operator.name} was imported from {call['format']}: {said}")
     if not operator.inputs or call["inputs"].keys() != {tensor.name for tensor in operator.inputs}:
-        raise UserError(f"{place}: the operator has other inputs by now: import it anew")
+        raise UserError(f"{operator.folder / ORIGIN / CALL}: the operator has other inputs by now: import it anew")
     if operator.inputs[0] not in given_by(operator, call):
         raise UserError(f"operator {operator.name}: no tensor is given to it, to tell where random numbers are drawn")
     return call

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from evo.report.output import printable
+from fitness.words import duration
 
 
 def plain(value: Any) -> str:
@@ -45,15 +46,6 @@ def probability(value: float) -> str:
 def seconds(value: float) -> str:
     """Return seconds, for a column that names them: `12.3`."""
     return f"{value:,.1f}"
-
-
-def duration(took_s: float) -> str:
-    """Return a time: `48 s`, `12 min`, `7.5 h`, `3.2 d`."""
-    if took_s < 120:
-        return f"{took_s:.0f} s"
-    if took_s < 7200:
-        return f"{took_s / 60:.0f} min"
-    return f"{took_s / 3600:.1f} h" if took_s < 172_800 else f"{took_s / 86_400:.1f} d"
 
 
 def tokens(value: float) -> str:

@@ -18,13 +18,13 @@ from typing import Any, Literal
 from evo.api import Run
 from evo.config import RunConfig
 from evo.folders import DATABASE
-from evo.report.amounts import duration, listed, of_budget
+from evo.report.amounts import listed, of_budget
 from evo.report.status import NOT_BEGUN, open_questions, outages, problems, resuming, summary
 from evo.report.terminal import Field, Fitted, lack_line
 from evo.store import StoreError
 from fitness.profiling.roofline import traffic
 from fitness.targets import devices
-from fitness.words import interval, ratio
+from fitness.words import duration, interval, ratio
 from operators.definition.spec import Operator, Task
 from operators.errors import OperatorError, UserError
 
@@ -232,7 +232,7 @@ def _goes_on(folder: Path, row: Mapping[str, Any]) -> str:
     if row["state"] == "running" or not any(row[lack] for lack in LACKS):
         return ""
     if row["not_begun"] or row["nothing_correct"] or row["state"] != "finished":
-        return resuming(str(folder), row["state"], row["budget"])
+        return resuming(str(folder), row["state"], row["budget"], row["reason"])
     return f"{resuming(str(folder), None, {})} --confirm"
 
 

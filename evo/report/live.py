@@ -25,7 +25,7 @@ from rich.text import Text
 from evo.api import Run
 from evo.compare.cells import CellState
 from evo.individual import NO_CHILD
-from evo.report.amounts import duration, listed, of_budget, tokens, usd
+from evo.report.amounts import listed, of_budget, tokens, usd
 from evo.report.health import health
 from evo.report.output import printable
 from evo.report.status import last_changes, summary
@@ -33,7 +33,7 @@ from evo.report.terminal import Field, Fitted, console, latest, many_line, summa
 from evo.search.task import Running, TaskState
 from evo.workers.pool import RunningJob
 from fitness.evaluation import Status
-from fitness.words import ratio
+from fitness.words import duration, ratio
 from operators.identity import short
 
 if TYPE_CHECKING:  # not what a single search would wait for

@@ -15,7 +15,7 @@ from evo.charts.drawing import check_drawing
 from evo.charts.figures import by_task, map_figure, progress_figure
 from evo.charts.picture import individuals_picture
 from evo.charts.roofline import MARKS, rooflines
-from evo.report.amounts import amount, budgeted, count, counted, dollars, duration, seconds, share, usd
+from evo.report.amounts import amount, budgeted, count, counted, dollars, seconds, share, usd
 from evo.report.document import (
     KERNEL,
     Block,
@@ -42,7 +42,7 @@ from evo.report.run_data import SIBLINGS, Descent, Material, Row, material, sibl
 from evo.report.run_kernels import anchor, kernel_folds
 from evo.report.status import TaskSummary, resuming
 from evo.report.terminal import lack_lines, many_line
-from fitness.words import in_words, interval, ratio, speedup, standing, time_us
+from fitness.words import duration, in_words, interval, ratio, speedup, standing, time_us
 from operators.errors import UserError
 from operators.files import write_new
 from operators.identity import short

@@ -3,9 +3,9 @@ and the score of MSKernelBench."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -20,7 +20,6 @@ from fitness.words import ratio
 from operators.catalog import load_among
 from operators.definition.spec import Operator, Task, sets_of
 from operators.errors import UserError
-from operators.files import read_text
 from operators.identity import short
 
 OWN = "operators of kernel-evo"
@@ -111,13 +110,11 @@ def _of_run(run: Run) -> Iterable[TaskScore]:
 
 def _set(task: str, places: Iterable[str]) -> str:
     """The set that a task's operator was imported from."""
-    from operators.importing.folder import CALL, ORIGIN  # it loads torch, for which a run's summary does not wait
+    from operators.importing.folder import call_of  # it loads torch, for which a run's summary does not wait
 
-    try:
-        call = json.loads(read_text(load_among(Task.parse(task).operator, places).folder / ORIGIN / CALL))
-        return str(call["set"])
-    except (UserError, OSError, ValueError, KeyError, TypeError):
-        return OWN
+    with suppress(UserError):
+        return str(call_of(load_among(Task.parse(task).operator, places)).get("set", OWN))
+    return OWN
 
 
 def _sol(point: Mapping[str, Any]) -> float | None:

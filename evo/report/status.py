@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from shlex import quote
 
 from evo.api import Row, Run, StoredKernel
-from evo.budget import doubled
+from evo.budget import UNDONE, doubled
 from evo.individual import NO_CHILD, NO_PROGRAM, UNAVAILABLE, new_programs
-from evo.report.amounts import budgeted, duration, usd
+from evo.report.amounts import budgeted, usd
 from fitness.evaluation import Level, Status, named
+from fitness.words import duration
+from operators.catalog import load
+from operators.definition.spec import Operator
 from operators.errors import UserError
+from operators.importing.readers import FAMILY
 from operators.libraries import called, kinds_in_words
 
 CONFIRMED, UNCONFIRMED, NOTHING_CORRECT, NOT_BEGUN, REFUSED = (
@@ -20,6 +25,11 @@ CONFIRMED, UNCONFIRMED, NOTHING_CORRECT, NOT_BEGUN, REFUSED = (
 )  # fmt: skip
 NO_FAILURES = (Status.CORRECT.value, Status.SLOWER.value)
 """Fates of a candidate that are none."""
+OF_TAKEN = (
+    "times are from cold caches, launched without Python; expect less in your program, whose caches are warm: evo put "
+    "times its calls with and without the kernel, and keeps the faster"
+)
+"""Words on the figures of an operator that was taken from a user's repository."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,12 +150,12 @@ def _lack(run: Run, state: str, problem: str, held: list[Row]) -> tuple[str, str
         (json.loads(row["budget_json"]) for row in reversed(held) if row["budget_json"]), {}
     )
     why = last["reason"] if last["ended"] == "finished" else last["ended"] or "its process ended without a word"
-    return problem or why, resuming(str(run.folder), last["ended"], {} if state == REFUSED else limits)
+    return problem or why, resuming(str(run.folder), last["ended"], {} if state == REFUSED else limits, why)
 
 
-def resuming(folder: str, ended: str | None, limits: Mapping[str, float]) -> str:
-    """The command with which a run goes on: one that finished, with twice the budget."""
-    more = doubled(limits) if ended == "finished" else ()
+def resuming(folder: str, ended: str | None, limits: Mapping[str, float], reason: str = "") -> str:
+    """The command with which a run goes on: with twice the budget, if that was used up."""
+    more = doubled(limits) if ended == "finished" and not reason.startswith(UNDONE) else ()
     return f"evo resume {quote(folder)}{''.join(f' --budget {limit}' for limit in more)}"
 
 
@@ -169,6 +179,22 @@ def standing(row: Row) -> Standing:
 def problems(run: Run) -> dict[str, str]:
     """Why tasks could not go on in the latest session, by task."""
     return {row["task"]: json.loads(row["detail_json"])["reason"] for row in run.rows("status.problems")}
+
+
+def taken_lines(run: Run) -> list[str]:
+    """Return a line on the figures of each operator of a run that was taken from a user's repository."""
+    lines = []
+    for place in run.config.get("operators", ()):
+        with suppress(UserError):
+            if (operator := load(place)).family == FAMILY and _is_taken(operator):
+                lines.append(f"{operator.name}: {OF_TAKEN}")
+    return lines
+
+
+def _is_taken(operator: Operator) -> bool:
+    from operators.importing.folder import call_of  # it loads torch, for which other summaries do not wait
+
+    return "into" in call_of(operator)
 
 
 def _statuses(run: Run) -> dict[str, dict[str, int]]:

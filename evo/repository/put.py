@@ -35,7 +35,7 @@ from operators.dtypes import resolve_dtype
 from operators.errors import MachineError, UserError
 from operators.files import read_text
 from operators.importing import arguments
-from operators.importing.folder import CALL, ORIGIN
+from operators.importing.folder import call_of
 from operators.importing.taken import MARK, definition, file_and_name, package_of, source_digest, without_marks
 
 JOURNAL = "put.json"
@@ -44,6 +44,12 @@ LEFT_OUT = ("test_kernel.py", "cases.npz", "cpp/test_", "cpp/cases.", "cpp/kerne
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals by which a user ends a put."""
 COMPARE_S = 600.0
+BEFOREHAND = (
+    "before it stays, your Python calls the function with and without the kernel in turns, at each recorded call. "
+    "Caches are warm there and Python takes its time: less is gained than the search measured from cold caches. Calls "
+    "that are no faster stay with the function"
+)
+"""Words on how a put is judged."""
 
 
 @dataclass(frozen=True)
@@ -287,11 +293,8 @@ def _undisturbed() -> Iterator[None]:
 
 def _call(operator: Operator) -> dict[str, Any]:
     """The way from the function's arguments to the operator's tensors, as `evo take` kept it."""
-    place = operator.folder / ORIGIN / CALL
-    with suppress(OSError, ValueError, RecursionError):
-        call: dict[str, Any] = json.loads(read_text(place))
-        if "into" in call:
-            return call
+    if "into" in (call := call_of(operator)):
+        return call
     raise UserError(f"operator {operator.name} was not made by evo take: there is no function to put its kernel into")
 
 

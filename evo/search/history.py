@@ -244,13 +244,17 @@ class History:
         state.statuses[individual.status] += 1
         if not individual.unavailable and individual.request.kind not in WITHOUT_KERNEL:
             state.idle = 0 if individual.fresh else state.idle + 1
+        if individual.undone:
+            self._budget.undone += 1
+        elif individual.fresh:
+            self._budget.undone = 0
         kernel, evaluation = individual.kernel, individual.evaluation
         if kernel is None:
             return
-        self._count_judging(individual)
         if evaluation is None:  # no verdict: it may be handed in again
             state.guests.discard(kernel.id)
             return
+        self._count_judging(individual.request, evaluation)
         if is_naive(individual.request) and not evaluation.correct:
             state.fault = naive_fault(state.operator, state.task, evaluation, workload_set=self._workload_set)
         if individual.fresh and evaluation.correct and not is_naive(individual.request):
@@ -262,14 +266,13 @@ class History:
         if kernel.id not in state.verdicts or evaluation.status is not Status.DUPLICATE:
             state.verdicts[kernel.id] = records.evaluation_id(individual.request, evaluation.level)
 
-    def _count_judging(self, individual: Individual) -> None:
-        """Count what the judging of a kernel is charged as, whether or not it led to a verdict."""
-        status = individual.evaluation.status if individual.evaluation else None
-        if status is Status.DUPLICATE:
+    def _count_judging(self, request: Request, verdict: Evaluation) -> None:
+        """Count what a verdict is charged as."""
+        if verdict.status is Status.DUPLICATE:
             self._budget.duplicates += 1
-        elif individual.request.kind is Kind.TRIAL:
+        elif request.kind is Kind.TRIAL:
             self._budget.trials += 1
-        elif status not in NO_EVALUATION:
+        elif verdict.status not in NO_EVALUATION:
             self._budget.charge("evaluations", 1)
 
     # --- again ------------------------------------------------------------------------------------------------------
@@ -290,6 +293,7 @@ class History:
                 del outstanding[entry.row["request_id"]]
             else:
                 self.profiled_again(entry.row)
+        self._budget.undone = 0  # the machine may have time by now
         for state in self.states.values():
             state.judged = set(state.verdicts)
         for row in rows_of(self.store, "search.generations"):

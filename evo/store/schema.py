@@ -15,7 +15,7 @@ from evo.store.errors import StoreError
 from operators.errors import unknown
 
 FOLDER = Path(__file__).parent
-FORMAT = 30
+FORMAT = 31
 """The number of the only format that is written and read; what changes tables, views or their meaning raises it."""
 VERSION_TABLE = "schema_version"
 

@@ -561,13 +561,17 @@ told AS (
 SELECT
     t.task, t.seq, t.request_id, t.kernel_id, t.kind, t.status,
     (
-        t.kernel_id IS NOT NULL AND t.kind <> 'trial' AND t.status NOT IN ('duplicate', 'invalid', 'unsupported')
+        t.kernel_id IS NOT NULL AND t.kind <> 'trial'
+        AND t.status NOT IN ('duplicate', 'invalid', 'unsupported', 'unavailable')
     )::INTEGER + coalesce(drafts.evaluations, 0)::INTEGER AS evaluations,
-    (t.kernel_id IS NOT NULL AND t.kind = 'trial' AND t.status <> 'duplicate')::INTEGER AS trials,
+    (
+        t.kernel_id IS NOT NULL AND t.kind = 'trial' AND t.status NOT IN ('duplicate', 'unavailable')
+    )::INTEGER AS trials,
     (t.status = 'duplicate')::INTEGER AS duplicates,
     (t.status IN ('invalid', 'unsupported'))::INTEGER AS rejected,
     (
-        t.kernel_id IS NOT NULL AND t.kind = 'child' AND t.status NOT IN ('duplicate', 'invalid', 'unsupported')
+        t.kernel_id IS NOT NULL AND t.kind = 'child'
+        AND t.status NOT IN ('duplicate', 'invalid', 'unsupported', 'unavailable')
         AND parent.status NOT IN ('correct', 'slower')
     )::INTEGER AS repairs,
     coalesce(drafts.checks, 0)::INTEGER AS checks,
@@ -583,7 +587,7 @@ LEFT JOIN verdicts AS parent ON parent.task = t.task AND parent.kernel_id = t.pa
 UNION ALL BY NAME
 SELECT task, seq, kernel_id, 'profiled' AS status, seconds AS evaluator_s, created_at
 FROM profiles;
-COMMENT ON VIEW steps IS 'What a run used, request by request in the order of seq, and profile by profile (request_id NULL). evaluations: kernels that reached the compiler and were no duplicates, ancestors and repairs among them, and drafts that a dialogue had judged; this is what a budget of evaluations counts. Counted apart: trials (settings of tunables), duplicates, rejected (the compiler saw nothing of them), checks (drafts that a dialogue had compiled, and at most run on a few small shapes). repairs: of the evaluations those whose principal parent was not correct. calls: answers of language models, each turn of a dialogue one; those that failed are none. tokens: in and out, without what is lost. evaluator_s: of evaluators, drafts and profiles included; the confirmation at the end of a run is charged to nobody.';
+COMMENT ON VIEW steps IS 'What a run used, request by request in the order of seq, and profile by profile (request_id NULL). evaluations: kernels that reached the compiler, were no duplicates and got a verdict, ancestors and repairs among them, and drafts that a dialogue had judged; this is what a budget of evaluations counts. Counted apart: trials (settings of tunables), duplicates, rejected (the compiler saw nothing of them), checks (drafts that a dialogue had compiled, and at most run on a few small shapes). repairs: of the evaluations those whose principal parent was not correct. calls: answers of language models, each turn of a dialogue one; those that failed are none. tokens: in and out, without what is lost. evaluator_s: of evaluators, drafts and profiles included; the confirmation at the end of a run is charged to nobody.';
 
 CREATE VIEW curve AS
 SELECT

@@ -85,10 +85,10 @@ def sinks(trackers: Sequence[str], notify: Sequence[str], log: str) -> list[News
     found: list[NewsSink] = []
     for name in dict.fromkeys(trackers):
         if name not in TRACKERS:
-            raise UserError(f"--track {unknown('tracker', name, TRACKERS)}")
+            raise UserError(unknown("tracker", name, TRACKERS))
         place, needed = TRACKERS[name]
         if not _is_there(needed):
-            raise UserError(f"--track {name} needs the package {needed}: {installing(name)}")
+            raise UserError(f"tracker {name} needs the package {needed}: {installing(name)}")
         module, _, kind = place.partition(":")
         found.append(getattr(import_module(module), kind)())
     if log and log not in LOGS:

@@ -437,6 +437,13 @@ def check_models(settings: LlmSettings) -> None:
             _check_provider(litellm_module(), model, settings.api_base)
 
 
+def check_reachable(settings: LlmSettings) -> None:
+    """Raise UserError where `check_models` does, and for a server of one's own that is not there."""
+    check_models(settings)
+    if settings.asked and settings.api_base:
+        asyncio.run(_check_server(settings.api_base))
+
+
 def _check_provider(litellm: ModuleType, model: str, api_base: str | None) -> None:
     try:
         with translated():

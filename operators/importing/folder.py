@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from operators.definition.spec import Operator
 from operators.dtypes import DTYPES
 from operators.errors import OperatorError, UserError
 from operators.expression import parse
@@ -17,7 +19,7 @@ from operators.identity import digest
 from operators.importing.graphs.graph import Graph, check_name, checked, write_graph
 from operators.importing.graphs.inputs import making_of
 from operators.importing.graphs.kernels import CPP_TYPES, generate
-from operators.importing.readers import ForeignSource
+from operators.importing.readers import FAMILY, ForeignSource
 
 NOTE = "IMPORTED.md"
 ORIGIN = "origin"
@@ -243,6 +245,14 @@ def _sizes(found: Mapping[str, Any]) -> list[Mapping[str, int]]:
     ]
 
 
+def call_of(operator: Operator) -> dict[str, Any]:
+    """Return the way from a call of the original to the operator's tensors; empty for an operator that has none."""
+    with suppress(OSError, ValueError, RecursionError):
+        found = json.loads(read_text(operator.folder / ORIGIN / CALL))
+        return found if isinstance(found, dict) else {}
+    return {}
+
+
 def holds(folder: Path, source: ForeignSource) -> bool:
     """Whether a folder was made from this very source."""
     try:
@@ -296,7 +306,7 @@ def _toml(source: ForeignSource, found: Mapping[str, Any], name: str, dims: Mapp
     nodes = found["graph"]["nodes"] if found["graph"] else ()
     ops = list(dict.fromkeys(node["op"].split(".")[1] for node in nodes)) or ["its source"]
     yield f"name = {text(name)}"
-    yield 'family = "imported"'
+    yield f'family = "{FAMILY}"'
     yield f"formula = {text(f'{source.format} {source.origin.stem}: ' + ', '.join(ops)[:300])}"
     yield f"dims = {text(list(dims))}"
     yield "partial = true"

@@ -26,6 +26,8 @@ FUNCTION = re.compile(r"\.py:\w+$")
 LICENCES = {"mit": "MIT", "apache": "Apache-2.0", "bsd": "BSD", "researcher reciprocity": "Researcher Reciprocity"}
 PLAIN = {"float32", "float16", "bfloat16", "float64", "int64", "int32", "int8", "uint8", "bool"}
 MOST_WORKLOADS = 12
+FAMILY = "imported"
+"""The family of operators that were imported."""
 HERE = "problem.py"
 """The file that holds a problem where it is looked at."""
 ROUNDED = 1e-6

@@ -37,6 +37,8 @@ def test_runs_are_found_by_folder_by_name_and_all_at_once(runs: Path) -> None:
     assert opened.tasks == [TASK] and opened.config == {"strategy": "islands"}
     with pytest.raises(UserError, match="does not exist"):
         evo.open("nothing", runs=runs)
+    with pytest.raises(UserError, match="it holds none yet: evo run makes one"):
+        evo.open("nothing", runs=runs / "none")
     assert evo.runs(runs / "none") == []
 
 

@@ -12,7 +12,10 @@ from typing import Any, cast
 
 import pytest
 
+from evo.compare.cells import CellState, standing
+from evo.config import RunConfig
 from evo.replay import replay
+from evo.report.status import resuming
 from evo.search import verdicts
 from evo.store import query
 from evo.workers.jobs import Job, Screen
@@ -196,3 +199,56 @@ def test_what_was_measured_before_counts_where_a_kernel_comes_again(monkeypatch:
     first, second = asyncio.run(measured())
     assert first.unresolved and not second.unresolved and second.log_ratio == pytest.approx(0.4)
     assert second.stage_ms["time"] < 2 * first.stage_ms["time"], "no time is charged twice"
+
+
+class NeverQuiet(ScriptedFitness):
+    """Times the first `bad` kernels, the naive one left out, in bad seconds."""
+
+    def __init__(self, bad: int) -> None:
+        super().__init__(SOFTMAX, BASELINE, lambda _: 0.3)
+        self.bad = bad
+        self.met: set[str] = set()
+
+    def _verdict(self, kernel: Kernel, anchor: Anchor, level: Level, *, race: bool = False) -> Evaluation:
+        found = super()._verdict(kernel, anchor, level, race=race)
+        if kernel == BASELINE or (kernel.id not in self.met and len(self.met) == self.bad):
+            return found
+        self.met.add(kernel.id)
+        seeming = {"log_speedup": anchor.log_speedup + SEEMING, "log_speedup_se": SE}
+        return replace(found, **seeming, log_ratio=SEEMING, log_ratio_se=SE)
+
+
+def judged(folder: Path) -> tuple[int, int]:
+    """The number of kernels without a verdict, and of evaluations that are used; these have one each."""
+    (told,) = rows(
+        folder,
+        "select count(*) filter (status = 'unavailable') as undone, count(*) filter (status in ('correct', 'slower')) "
+        "as done, (select sum(evaluations)::int from used) as used from tells where kernel_id is not null",
+    )
+    assert told["done"] == told["used"]
+    return told["undone"], told["used"]
+
+
+def test_kernels_without_a_verdict_use_no_evaluations_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verdicts, "PAUSES_S", (0.0,) * AGAIN)
+    made = RunConfig(operators=["softmax"], strategy="random", budget={"evaluations": 8}).resolved()
+    reason = session(tmp_path, made, fitness={SOFTMAX: NeverQuiet(6)})
+    assert reason == "evaluations 8 of 8"
+    without, used = judged(tmp_path)
+    assert without and used == 8
+    assert replay(tmp_path).equal
+
+
+def test_a_search_that_can_have_nothing_timed_ends_and_may_be_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verdicts, "PAUSES_S", (0.0,) * AGAIN)
+    made = RunConfig(operators=["softmax"], strategy="random", budget={"evaluations": 8}).resolved()
+    reason = session(tmp_path, made, fitness={SOFTMAX: NeverQuiet(1_000_000)})
+    assert reason.startswith("the machine is too busy: 8 requests in a row") and "\n" not in reason
+    without, used = judged(tmp_path)
+    assert without >= 8 > used
+    assert resuming("runs/x", "finished", made.budget, reason) == "evo resume runs/x", "no larger budget is needed"
+    assert standing(tmp_path) == (CellState.OPEN, reason)
+    assert session(tmp_path, made, fitness={SOFTMAX: NeverQuiet(0)}) == "evaluations 8 of 8"
+    assert judged(tmp_path) == (without, 8)

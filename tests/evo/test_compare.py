@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import socket
 import time
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -20,10 +21,11 @@ import pytest
 from evo import rows
 from evo.cli.commands import main
 from evo.compare.cells import CellResult, CellState, cell_results, curves_table, results_table, standing, stored
+from evo.compare.conclusions import plan
 from evo.compare.config import Cell, Comparison, read_comparison
 from evo.compare.leaks import hermetic
 from evo.compare.record import faults, lines
-from evo.compare.running import ComparisonState, prepare
+from evo.compare.running import ComparisonState, check, prepare
 from evo.config import RunConfig, read_config
 from evo.outside.importing import operators_of
 from evo.outside.questions import ComparisonInboxCheck, comparison_questions
@@ -531,6 +533,29 @@ def test_what_cannot_be_concluded_or_paid_is_refused_before_it_begins_in_one_lin
         main()
     said = capsys.readouterr().err.strip()
     assert ended.value.code == 2 and words in said and "\n" not in said and len(said) < 400
+
+
+def test_a_model_that_is_not_there_leaves_no_folder_behind(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as place:
+        port = place.getsockname()[1]  # nobody listens there when it is closed
+    with pytest.raises(UserError, match="no server answers there") as raised:
+        prepare(comparison(f"http://127.0.0.1:{port}/v1"), tmp_path)
+    assert "\n" not in str(raised.value) and not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("budget, words", [
+    ({"evaluator_s": 60.0}, "its searches take 6 min at least on 2 workers here"),
+    ({"evaluations": 8}, "a budget in evaluations limits no time, one in evaluator_s does"),
+])  # fmt: skip
+def test_a_plan_says_how_long_it_takes_where_the_budget_limits_time(
+    budget: dict[str, float], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evo.session.worker_cores", lambda *_: [(0,), (1,)])
+    arms: dict[str, Any] = {"islands": {}, "random": {}, "tune_only": {}}
+    made = comparison(budget=budget, operators=["softmax", "relu"], seeds=[1, 2], arms=arms)
+    cells = check(made)
+    assert len(cells) == 12
+    assert words in plan(made, cells).lines()[-2]
 
 
 def _toml(value: Any) -> str:

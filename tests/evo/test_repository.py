@@ -9,19 +9,23 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from evo.api import Run
 from evo.outside.importing import made_operator
 from evo.packaging.package import Subject
-from evo.repository.put import Put, UserFunction, place_of, put
+from evo.report.status import taken_lines
+from evo.repository.put import BEFOREHAND, Put, UserFunction, place_of, put
 from evo.repository.recording import record
 from operators.beginning import begin
 from operators.catalog import load
 from operators.definition.spec import Task
 from operators.errors import UserError
 from operators.importing.folder import CALL, ORIGIN
+from operators.importing.readers import FAMILY
 from operators.importing.taken import needed, source_digest, taken
 from operators.kernel import Kernel
 from tests.evo.test_cli import evo
@@ -219,6 +223,8 @@ def squares(tmp_path: Path) -> Subject:
     (repository / "checks.py").write_text(CHECKS)
     folder = tmp_path / "squared"
     begin("squared", "elementwise", folder)
+    definition = folder / "operator.toml"
+    definition.write_text(definition.read_text().replace("\nlike", f'\nfamily = "{FAMILY}"\nlike'))
     (folder / ORIGIN).mkdir()
     file = repository / "squares.py"
     calls = [call(9, x=tensor(24), more={"value": 1.0}), call(1, x=tensor(40), more={"value": 1.0})]
@@ -404,6 +410,19 @@ def test_what_cannot_be_put_is_refused_before_anything_changes(squares: Subject,
     with pytest.raises(UserError, match="changed since it was taken"):
         placed(squares)
     assert not place.folder.exists()
+
+
+def test_what_a_put_will_gain_is_said_with_every_figure_and_before_it(
+    squares: Subject, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = SimpleNamespace(config={"operators": ["softmax", str(squares.operator.folder)]})
+    (line,) = taken_lines(cast(Run, run))
+    assert line.startswith("squared: times are from cold caches") and "evo put" in line and "\n" not in line
+    monkeypatch.setattr("evo.folders.find_run", lambda *_: Path())
+    monkeypatch.setattr("evo.api.Run", lambda _: run)
+    monkeypatch.setattr("evo.packaging.package.from_run", lambda *_: squares)
+    code, out, said = evo(monkeypatch, capsys, "put")
+    assert code == 2 and BEFOREHAND in out and "say --yes" in said
 
 
 @pytest.mark.slow

@@ -229,12 +229,12 @@ def test_the_log_is_a_line_of_json_for_each_event(tmp_path: Path, capsys: pytest
 
 
 def test_what_is_no_tracker_and_what_is_not_installed_is_said_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match="--track unknown tracker `mlfow`; did you mean `mlflow`"):
+    with pytest.raises(UserError, match=r"^unknown tracker `mlfow`; did you mean `mlflow`"):
         sinks(["mlfow"], [], "")
     with pytest.raises(UserError, match="--log unknown log `xml`"):
         sinks([], [], "xml")
     monkeypatch.setattr("evo.track.sinks.find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"--track wandb needs the package wandb: .*\[wandb\]"):
+    with pytest.raises(UserError, match=r"^tracker wandb needs the package wandb: .*\[wandb\]"):
         sinks(["wandb"], [], "")
 
 

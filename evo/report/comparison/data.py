@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from evo.api import Several
+from evo.budget import UNDONE
 from evo.charts.drawing import WIDTH, Figure, series_scales
 from evo.charts.figures import domain, layered, told_in
 from evo.compare.cells import Begun, CellResult, cell_results, stored
@@ -87,7 +88,7 @@ class ComparisonMaterial:
 
 def asked(made: Comparison, name: str, **values: str) -> str:
     """The text of a query about this comparison."""
-    known: dict[str, Any] = {"reference": made.reference_arm, "waits": WAITS, "faulty": FAULTY}
+    known: dict[str, Any] = {"reference": made.reference_arm, "waits": WAITS, "faulty": FAULTY, "undone": UNDONE}
     known["per_task"] = len(made.arms) * len(made.seeds)
     return filled(name, **known, points=POINTS, last=POINTS - 1, **values)
 

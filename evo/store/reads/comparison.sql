@@ -14,7 +14,8 @@ group by run
 select run, r.arm, r.seed,
     concat_ws('/', split_part(own, '-', 1), split_part(own, '-', 2), split_part(own, '-', 3)) as task,
     case
-        when e.kind is distinct from 'finished' then 'open' when starts_with(e.reason, $waits) then 'waiting'
+        when e.kind is distinct from 'finished' or starts_with(e.reason, $undone) then 'open'
+        when starts_with(e.reason, $waits) then 'waiting'
         when e.reason = $faulty then 'failed' else 'done'
     end as standing,
     coalesce(e.reason, '') as reason
