@@ -70,6 +70,9 @@ FEW_MOST = 16
 """Most elements along the longest axis of a tensor that carry the result in the family `few`: their sums are exact."""
 FEW_BITS = {"fp64": 12, "fp32": 12, "bf16": 8, "fp16": 3}
 """Significant bits of those: one more than TF32 has, or as many as the type has, or as its range allows."""
+LONGEST_BITS = FEW_BITS | {"fp32": 20}
+"""The same of one in every line: more than two parts of bf16 hold, which are 17, and fewer than two of TF32 do. Long
+sums hide what products of the former lose."""
 OVERWHELMING = ("huge", "inf", "nan")
 """Special values that hide each other, and all else, where they meet in one result: a draw holds one kind of them."""
 HUGE = {"fp64": 2.0**500, "fp32": 2.0**126, "bf16": 2.0**126, "fp16": 2.0**14}
@@ -367,7 +370,8 @@ def _one_hot(values: torch.Tensor, recipe: _Recipe) -> torch.Tensor:
 
 
 def _few(recipe: _Recipe) -> torch.Tensor:
-    """Zero but for some elements of every line along the longest axis: strewn, side by side, or one alone."""
+    """Zero but for some elements of every line along the longest axis, one of which has more digits than the others:
+    strewn, side by side, or that one alone."""
     if recipe.bounded or "zero" not in recipe.specials:
         return _integers(recipe)
     shape, rng = recipe.shape or (1,), recipe.rng
@@ -382,14 +386,20 @@ def _few(recipe: _Recipe) -> torch.Tensor:
         places = recipe.integers(0, length - count, (lines, 1)) + torch.arange(count, device=recipe.device)
     else:
         places = recipe.integers(0, length - 1, (lines, count))
-    bits = FEW_BITS[recipe.element.name]
-    least = 2 ** (bits - 1)  # odd, so that no fewer bits hold it
-    large = (2 * recipe.integers(0, least // 2 - 1, (lines, count)) + least + 1).to(recipe.precision)
+    large = _odd(FEW_BITS[recipe.element.name], (lines, count), recipe)
+    large[:, :1] = _odd(LONGEST_BITS[recipe.element.name], (lines, 1), recipe)
     if recipe.signed and rng.integers(2):
         large *= 2 * recipe.integers(0, 1, (lines, count)) - 1
-    values.scatter_(1, places.long(), large)
+    for part in (slice(1, None), slice(1)):  # the longest stays where places are the same
+        values.scatter_(1, places[:, part].long(), large[:, part])
     others = [size for number, size in enumerate(shape) if number != axis]
     return values.reshape(*others, length).movedim(-1, axis).reshape(recipe.shape)
+
+
+def _odd(bits: int, shape: tuple[int, ...], recipe: _Recipe) -> torch.Tensor:
+    """Integers of so many bits, which no fewer hold."""
+    least = 2 ** (bits - 1)
+    return (2 * recipe.integers(0, least // 2 - 1, shape) + least + 1).to(recipe.precision)
 
 
 def _unnoticed(recipe: _Recipe) -> torch.Tensor:

@@ -226,7 +226,10 @@ def test_few_elements_carry_what_few_bits_do_not_hold() -> None:
         x = values("few", seed=seed)
         carriers = x[x != 0]
         assert (carriers % 2 != 0).all()
-        assert ((carriers.abs() >= 2**11) & (carriers.abs() < 2**12)).all()
+        longest = carriers.abs() >= 2**19
+        assert (longest | (carriers.abs() >= 2**11) & (carriers.abs() < 2**12)).all()
+        assert (carriers.abs() < 2**20).all()
+        assert longest.sum() == 40  # one of each line
         found = (x != 0).sum(dim=int(np.argmax(x.shape)))
         assert 1 <= int(found.min()) <= int(found.max()) <= FEW_MOST
         shapes.add(int(found.max()) == 1)
@@ -242,7 +245,7 @@ def test_one_tensor_carries_and_sums_of_the_others_are_exact(name: str, m: int, 
             rng=np.random.default_rng(seed),
         )  # fmt: skip
         a, b = (inputs.tensors[t].double() for t in "ab")
-        assert float((a.abs() @ b.abs()).max()) * 64 <= 2**24
+        assert float((a.abs() @ b.abs()).max()) < 2**24
         carried |= {t for t, x in (("a", a), ("b", b)) if float(x.abs().max()) >= 2**11}
     assert carried == {"a", "b"}
 
