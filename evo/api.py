@@ -184,7 +184,7 @@ def _stored(run: Run, keys: Iterable[Key]) -> dict[Key, StoredKernel]:
             before = files.get(parents.get(key, ""))  # None where it is of another run
             kernel, verdict = kernel_from(file), verdicts.get(key)
             found[key] = StoredKernel(
-                key[0], kernel.id, kernel.operator, kernel.target, kernel.source, dict(kernel.values),
+                *key, kernel.operator, kernel.target, kernel.source, dict(kernel.values),
                 _origin(born[key][0], verdict) if key in born else None, verdict,
                 _profile(profiles.get(key, []), metrics.get(key, [])), _diff(before, file) if before else "",
             )  # fmt: skip
