@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from evo.rows import LIBRARY_TIMING, profile_with
+from evo.rows import LIBRARY_TIMING, kernel_from, profile_with
 from evo.store import Connection, Limits, answer, has_writer, opened, query
 from evo.store.named import named_query
 from evo.store.reads import own_query
@@ -182,9 +182,9 @@ def _stored(run: Run, keys: Iterable[Key]) -> dict[Key, StoredKernel]:
     for key in keys:
         if file := files.get(key[1]):
             before = files.get(parents.get(key, ""))  # None where it is of another run
-            verdict = verdicts.get(key)
+            kernel, verdict = kernel_from(file), verdicts.get(key)
             found[key] = StoredKernel(
-                key[0], key[1], file["operator"], file["target"], file["source"], json.loads(file["values_json"]),
+                *key, kernel.operator, kernel.target, kernel.source, dict(kernel.values),
                 _origin(born[key][0], verdict) if key in born else None, verdict,
                 _profile(profiles.get(key, []), metrics.get(key, [])), _diff(before, file) if before else "",
             )  # fmt: skip

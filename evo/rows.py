@@ -16,6 +16,8 @@ from fitness.joint import Pair, Position
 from fitness.profiling.profiles import Bottleneck, Metric, Profile
 from mutators.base import Call, Kind, Message, Proposal, Request
 from operators.definition.spec import Task
+from operators.errors import UserError
+from operators.identity import is_digest, short
 from operators.kernel import Kernel
 
 if TYPE_CHECKING:
@@ -148,8 +150,16 @@ def kernel_row(kernel: Kernel) -> Row:
 
 
 def kernel_from(row: Mapping[str, Any]) -> Kernel:
-    """Return the kernel of a row."""
-    return Kernel(row["operator"], row["target"], row["source"], json.loads(row["values_json"]))
+    """Return the kernel of a row. It raises UserError for a file that is not the one which its id was made of: what is
+    stored under that id, verdicts above all, is of another."""
+    kernel = Kernel(row["operator"], row["target"], row["source"], json.loads(row["values_json"]))
+    known = row.get("kernel_id", kernel.id)
+    if is_digest(known) and known != kernel.id:
+        raise UserError(
+            f"kernel {short(known)}: the file that the run holds is not the one that was judged under this "
+            "id: somebody changed the run's database"
+        )
+    return kernel
 
 
 def proposal_row(request: Request, proposal: Proposal, *, at: float) -> Row:

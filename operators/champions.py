@@ -23,6 +23,7 @@ from operators.definition.reading import first_problem
 from operators.definition.spec import CHAMPIONS, Operator
 from operators.errors import OperatorError
 from operators.files import read_text
+from operators.identity import digest
 
 RECORDS = "champions.toml"
 HEAD = "# Where the kernels of this folder come from, and what was measured of them there.\n"
@@ -82,6 +83,8 @@ class Champion(BaseModel):
     """The rivals that it was compared with, each on the workloads where it was the fastest."""
     untried: tuple[str, ...] = ()
     """Rivals that were not tried, since it takes minutes to compile them: one of these may be faster."""
+    text_digest: str = ""
+    """Digest of the file as it was judged; empty where it was not kept."""
     judged: date | None = None
     """The day on which all figures but `over_previous` were measured anew; None: as it was taken in."""
     over_naive_interval: Interval | None = None
@@ -137,6 +140,16 @@ def champions(folder: Path) -> tuple[Champion, ...]:
     return tuple(found.champion)
 
 
+def text_digest(source: str) -> str:
+    """Return what a record keeps of the file that it is about."""
+    return digest("champion", source)
+
+
+def is_as_judged(folder: Path, record: Champion) -> bool:
+    """Return whether the file of a record in an operator's folder is the one that was judged, as far as it tells."""
+    return record.text_digest in ("", text_digest(read_text(folder / CHAMPIONS / record.file)))
+
+
 def offered(operator: Operator, target: str, dtype: str) -> tuple[str, ...]:
     """Return the names of the best kernels known for one dtype, as `Operator.champions` has them.
 
@@ -166,6 +179,7 @@ def write_champion(operator: Operator, place: str, record: Champion, source: str
     known = champions(operator.folder)
     kept = [each for each in known if not each.stands_for(place, record.dtype, suffix)]
     same = [c for c in kept if c.stands_for(place, c.dtype, suffix) and read_text(folder / c.file) == source]
+    record = record.model_copy(update={"text_digest": text_digest(source)})
     shared = f"{place}{suffix}"
     if same and all(each.file != shared or each in same for each in kept):
         record = record.model_copy(update={"file": shared})

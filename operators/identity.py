@@ -15,6 +15,11 @@ def digest(*fields: str | bytes | int) -> str:
     return state.hexdigest()
 
 
+def is_digest(text: str) -> bool:
+    """Return whether a text is what `digest` may have returned; names that people give kernels by hand are not."""
+    return len(text) == 32 and set(text) <= set("0123456789abcdef")
+
+
 def short(digits: str | None) -> str:
     """The first 12 digits of an id, enough for people to tell it from others; empty where there is none."""
     return (digits or "")[:12]

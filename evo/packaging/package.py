@@ -32,7 +32,7 @@ from fitness.evaluation import Rejection, interval95
 from fitness.judging.signature import Param
 from fitness.words import digits, ratio, speedup, standing, time_us
 from operators.catalog import load, load_among
-from operators.champions import champions
+from operators.champions import champions, is_as_judged
 from operators.definition.portable import signature
 from operators.definition.spec import CHAMPIONS, Operator, Task
 from operators.errors import UserError, unknown
@@ -102,7 +102,8 @@ def from_file(operator_name: str, name: str, *, target: str = "", dtype: str = "
     ours = file.resolve().is_relative_to(operator.folder.resolve())
     origin = f"{operator.name}'s own {file.name}" if ours else f"the file {file.name}"
     judged = champions(operator.folder) if ours and file.parent.name == CHAMPIONS else ()
-    record = next((c for c in judged if c.file == file.name and c.dtype == task.dtype), None)
+    named = (c for c in judged if c.file == file.name and c.dtype == task.dtype)
+    record = next((c for c in named if is_as_judged(operator.folder, c)), None)
     kernel = Kernel(operator.name, task.target, source_of(file))
     author = record.author if record else None
     itself: dict[str, Any] = {"kernel_id": kernel.id, "parents": [], "mutator": "file", "author": author}

@@ -25,7 +25,7 @@ from mutators.registry import MUTATORS
 from mutators.transforms import TRANSFORMS
 from operators import relations
 from operators.catalog import FUNCTIONS, declared_libraries, functions
-from operators.champions import Champion, champions
+from operators.champions import Champion, champions, is_as_judged
 from operators.definition import reading
 from operators.definition.forms import FORMS
 from operators.definition.reading import Formula, Sizes
@@ -206,7 +206,10 @@ def one(operator: Operator) -> list[dict[str, str]]:
     """Everything about one operator but its workloads, as property and value."""
     shapes = [(t.name, f"{t.role} {t.dtype} [{', '.join(axis.text for axis in t.shape)}]") for t in operator.tensors]
     files = [operator.ancestor(name, target).name for target in operator.dtypes for name in operator.ancestors(target)]
-    best = [(f"champions/{c.file}, {c.dtype}", _measured(c)) for c in champions(operator.folder)]
+    best = [
+        (f"champions/{c.file}, {c.dtype}", _measured(c) if is_as_judged(operator.folder, c) else CHANGED)
+        for c in champions(operator.folder)
+    ]
     rows = [
         ("name", operator.name),
         ("family", operator.family),
@@ -252,6 +255,9 @@ def _trial(tried: CallTrial) -> str:
     """The times of a call, or why it was left out."""
     times = [f"{_called(tried)}: {', '.join(f'{w} {time_us(us)}' for w, us in tried.us.items())}"] * bool(tried.us)
     return "; ".join([*times, *[f"{tried.name} left out: {tried.left_out}"] * bool(tried.left_out)])
+
+
+CHANGED = "changed since it was judged: `evo evaluate` tells what it is worth"
 
 
 def _measured(champion: Champion) -> str:

@@ -109,7 +109,7 @@ class Answers:
             )
             limits = self._limits(tensor, question, y64, s, answer.roundoffs[name])
             if self._integral(question, magnitude is not None):
-                demand_exact(self.precision(tensor), limits, y64, s)
+                demand_exact(self.precision(tensor), limits, y64, s, family=question.family)
             judged = [judge(y, y64, limits.allowed) for _, y in opinions]
             if missed := [who for (who, _), verdict in zip(opinions, judged, strict=True) if verdict.mismatches]:
                 answer.out_of_bounds[name] = missed[0]

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fitness.oracle.inputs import TORCH_DTYPES
+from fitness.oracle.inputs import FEW, TORCH_DTYPES
 from fitness.sandbox.native import checks
 from operators.definition.spec import LONGEST_CHAIN
 from operators.dtypes import DType
@@ -54,6 +54,8 @@ lose 1/19 where terms have one sign, three in one accumulator three times that. 
 SMALLEST_SUBNORMAL = {"fp64": 2.0**-1074, "fp32": 2.0**-149, "fp16": 2.0**-24, "bf16": 2.0**-133}
 EXACT_HEADROOM = 64
 """Factor by which sums of integers must stay below what the accumulator holds, for algorithms such as Strassen's."""
+FEW_HEADROOM = 4
+"""The same where all but a few terms are zero: what carries them has digits that leave no more."""
 
 MEASURED_FACTOR = 4.0
 """A `measured` bound as a multiple of the largest error of the trusted implementations, relative to S, ..."""
@@ -182,11 +184,12 @@ def _largest(precision: Precision, y64: Any, s: Any, trusted: Sequence[Any]) -> 
     return max((error for error in errors if math.isfinite(error)), default=0.0)
 
 
-def demand_exact(precision: Precision, limits: ErrorBound, y64: Any, s: Any) -> None:
+def demand_exact(precision: Precision, limits: ErrorBound, y64: Any, s: Any, *, family: str) -> None:
     """Allow no error where all sums on the way, and the result, are integers that their types hold."""
+    headroom = FEW_HEADROOM if family == FEW else EXACT_HEADROOM
     values, sums, allowed = (torch.as_tensor(array) for array in (y64, s, limits.allowed))
     rounded = values.to(TORCH_DTYPES[precision.element.name]).double()
-    held = sums * EXACT_HEADROOM <= precision.accumulator.exact_integer_limit
+    held = sums * headroom <= precision.accumulator.exact_integer_limit
     allowed[held & (rounded == values)] = 0.0
 
 

@@ -70,6 +70,13 @@ FEW_MOST = 16
 """Most elements along the longest axis of a tensor that carry the result in the family `few`: their sums are exact."""
 FEW_BITS = {"fp64": 12, "fp32": 12, "bf16": 8, "fp16": 3}
 """Significant bits of those: one more than TF32 has, or as many as the type has, or as its range allows."""
+LONGEST_BITS = FEW_BITS | {"fp32": 20}
+"""The same of one in every line: more than two parts of bf16 hold, which are 17, and fewer than two of TF32 do. Long
+sums hide what products of the former lose."""
+DEPARTING = ("scaled", "structured", "mixture")
+"""Families in which one input of a partial operator may leave what its distribution has of signs and of places."""
+LEAST_DEVIATION = 2.0**-10
+"""Least deviations of numbers that lie far from zero, as a share of them."""
 OVERWHELMING = ("huge", "inf", "nan")
 """Special values that hide each other, and all else, where they meet in one result: a draw holds one kind of them."""
 HUGE = {"fp64": 2.0**500, "fp32": 2.0**126, "bf16": 2.0**126, "fp16": 2.0**14}
@@ -138,6 +145,7 @@ def draw(
     may_carry = carriers(operator, dtype)
     if family == FEW and may_carry and carrier is None:
         carrier = str(rng.choice(may_carry))
+    departing = _departing(operator, dtype, rng) if family in DEPARTING else None
     for tensor in operator.inputs:
         element = resolve_dtype(tensor.dtype, dtype)
         shape = tensor.sizes(env)
@@ -149,6 +157,9 @@ def draw(
                     "reference.py does not make it"
                 )
             drawn = sample(tensor, element, shape, own, rng, device=device, kind=kind, env=env)
+            if tensor.name == departing:
+                near = sample(tensor, element, shape, NOMINAL, rng, device=device, env=env)
+                drawn = _departed(drawn, near, tensor.distribution.at(env), element, family, rng)
             if own != family and tensor.name in may_carry and not operator.tolerance.exact_integers:
                 drawn = (
                     drawn * 2.0 ** -FEW_BITS[element.name]
@@ -163,6 +174,34 @@ def draw(
     if operator.tolerance.bound == "bits":
         made |= {name: _with_rare_bits(drawn, rng) for name, drawn in made.items() if drawn.is_floating_point()}
     return Inputs({t.name: made[t.name].to(device).contiguous() for t in operator.inputs}, env)
+
+
+def _departing(operator: Operator, dtype: str, rng: np.random.Generator) -> str | None:
+    """The input of a partial operator that departs in one draw, if any. Nobody declared where such an operator is
+    defined: its distributions are an example's, and a draw that has no result is drawn again."""
+    floating = [t for t in operator.inputs if resolve_dtype(t.dtype, dtype).is_float]
+    may = [t.name for t in floating if t.distribution is not None and not t.bounded]
+    chosen = int(rng.integers(len(may) + 1)) if operator.partial else len(may)
+    return may[chosen] if chosen < len(may) else None
+
+
+def _departed(
+    values: torch.Tensor, near: torch.Tensor, law: Distribution, element: DType, family: str, rng: np.random.Generator
+) -> torch.Tensor:
+    """Of either sign where the law has one, against kernels that leave out what negative numbers need; or `near`, moved
+    away from zero until it varies little, against variances of squares less a squared mean."""
+    signed = law.kind == "normal" or law.a < 0
+    if family == "scaled" and (signed or rng.integers(2)) and values.numel():
+        accumulator = resolve_dtype("ACC", element.name).unit_roundoff
+        # No less than the last place of a sum of all of them, or its roundings would all go the same way.
+        least = max(LEAST_DEVIATION, 2 * values.numel() * accumulator, 16 * element.unit_roundoff)
+        distance = rng.choice([-1.0, 1.0]) if signed else 1.0
+        distance *= 2.0 ** rng.uniform(0, max(-math.log2(least), 0.0))
+        return (near.double() + distance * near.double().std(correction=0)).to(values.dtype)
+    if signed:
+        return values
+    signs = drawing.integers(0, 1, tuple(values.shape), rng, values.device)
+    return torch.where(signs == 0, values, -values)
 
 
 def _with_rare_bits(values: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
@@ -367,7 +406,8 @@ def _one_hot(values: torch.Tensor, recipe: _Recipe) -> torch.Tensor:
 
 
 def _few(recipe: _Recipe) -> torch.Tensor:
-    """Zero but for some elements of every line along the longest axis: strewn, side by side, or one alone."""
+    """Zero but for some elements of every line along the longest axis, one of which has more digits than the others:
+    strewn, side by side, or that one alone."""
     if recipe.bounded or "zero" not in recipe.specials:
         return _integers(recipe)
     shape, rng = recipe.shape or (1,), recipe.rng
@@ -382,14 +422,20 @@ def _few(recipe: _Recipe) -> torch.Tensor:
         places = recipe.integers(0, length - count, (lines, 1)) + torch.arange(count, device=recipe.device)
     else:
         places = recipe.integers(0, length - 1, (lines, count))
-    bits = FEW_BITS[recipe.element.name]
-    least = 2 ** (bits - 1)  # odd, so that no fewer bits hold it
-    large = (2 * recipe.integers(0, least // 2 - 1, (lines, count)) + least + 1).to(recipe.precision)
+    large = _odd(FEW_BITS[recipe.element.name], (lines, count), recipe)
+    large[:, :1] = _odd(LONGEST_BITS[recipe.element.name], (lines, 1), recipe)
     if recipe.signed and rng.integers(2):
         large *= 2 * recipe.integers(0, 1, (lines, count)) - 1
-    values.scatter_(1, places.long(), large)
+    for part in (slice(1, None), slice(1)):  # the longest stays where places are the same
+        values.scatter_(1, places[:, part].long(), large[:, part])
     others = [size for number, size in enumerate(shape) if number != axis]
     return values.reshape(*others, length).movedim(-1, axis).reshape(recipe.shape)
+
+
+def _odd(bits: int, shape: tuple[int, ...], recipe: _Recipe) -> torch.Tensor:
+    """Integers of so many bits, which no fewer hold."""
+    least = 2 ** (bits - 1)
+    return (2 * recipe.integers(0, least // 2 - 1, shape) + least + 1).to(recipe.precision)
 
 
 def _unnoticed(recipe: _Recipe) -> torch.Tensor:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from operators.dtypes import DType, resolve_dtype
 from operators.shared.errors import ROOT_ULPS
 
 
@@ -32,3 +34,24 @@ def affine_magnitude(x: Tensor, weight: Tensor, bias: Tensor, eps: float, axis: 
     scale = weight.abs() * torch.rsqrt(variance)
     product = scale * (of_mean * (1 + 1 / math.sqrt(terms)) + deviation.abs() * (1 / 2 + own))
     return product + bias.abs() / (2 * math.sqrt(terms))
+
+
+def least_deviation(terms: int, dtype: DType) -> float:
+    """How small deviations may be beside the numbers themselves, and be told from roundings.
+
+    They are no less than the last place of a sum of all of them, or its roundings would all go the same way.
+    """
+    return max(2.0**-12, 2 * terms * resolve_dtype("ACC", dtype.name).unit_roundoff, 16 * dtype.unit_roundoff)
+
+
+def far_from_zero(x: Tensor, axis: int, dtype: DType, rng: np.random.Generator, *, otherwise: Tensor) -> Tensor:
+    """Half of the lines along the axis, moved away from zero until their deviations are small beside them.
+
+    A variance that is the mean of squares less the squared mean has few digits there, or none. The other lines are
+    those of `otherwise`.
+    """
+    lines = (len(x), 1) if axis == 1 else (1, x.shape[1])
+    most = max(-math.log2(least_deviation(x.shape[axis], dtype)), 0.0)
+    distance = torch.from_numpy(rng.choice([-1.0, 1.0], lines) * 2.0 ** rng.uniform(0, most, lines))
+    moved = (x + distance * x.double().std(axis, correction=0, keepdim=True)).to(x.dtype)
+    return torch.where(torch.from_numpy(rng.random(lines) < 0.5), moved, otherwise)

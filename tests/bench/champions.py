@@ -40,7 +40,7 @@ from fitness.judging.timing import LogRatio, mean
 from fitness.profiling.roofline import Peaks, roofline
 from fitness.targets import peaks
 from operators.catalog import folders, load
-from operators.champions import Champion, champions, is_of, write_records
+from operators.champions import Champion, champions, is_of, text_digest, write_records
 from operators.definition.spec import Operator, Task
 from operators.errors import DeviceError, UserError
 from operators.expression import ExpressionError
@@ -238,16 +238,16 @@ def record(rows: Sequence[Row]) -> int:
     for name in sorted({row["operator"] for row in by_key.values()}):
         operator = load(name)
         known = champions(operator.folder)
-        found = [_renewed(each, by_key.get(Entry(name, each).key)) for each in known]
+        found = [_renewed(entry, by_key.get(entry.key)) for entry in (Entry(name, each) for each in known)]
         changed += sum(new is not old for new, old in zip(found, known, strict=True))
         write_records(operator, found)
     return changed
 
 
-def _renewed(record: Champion, row: Row | None) -> Champion:
-    if row is None or (row["untried"] and "compiled" in map(kind_of, record.library)):
-        return record
-    return record.model_copy(update=_figures(row))
+def _renewed(entry: Entry, row: Row | None) -> Champion:
+    if row is None or (row["untried"] and "compiled" in map(kind_of, entry.record.library)):
+        return entry.record
+    return entry.record.model_copy(update=_figures(row) | {"text_digest": text_digest(entry.kernel.source)})
 
 
 def _figures(row: Row) -> dict[str, Any]:

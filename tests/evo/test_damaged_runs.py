@@ -113,3 +113,17 @@ def test_a_damaged_run_is_one_line(
         else:
             assert (code, out, len(said)) == (2, "", 1), (name, code, out, err)
             assert said[0].startswith("evo: ") and len(said[0]) < 600
+
+
+@pytest.mark.parametrize("change", ["source = source || '// not judged'", "values_json = '{\"TILE\": 2}'"])
+def test_a_file_in_the_place_of_the_one_that_was_judged_has_no_verdict(
+    change: str, scripted_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr(LocalBackend, "pool", lambda _, config, *__: InlinePool(dict(scripted(config.tasks()))))
+    folder = tmp_path / "run"
+    folder.mkdir()
+    shutil.copy(scripted_folder / "evo.duckdb", folder)
+    edited(f"update kernels set {change}")(folder / "evo.duckdb")
+    for name, *rest in (("best", "--show"), ("best", "--package", str(tmp_path / "taken")), *COMMANDS[-1:]):
+        code, _, err = evo(monkeypatch, capsys, name, str(folder), *rest)
+        assert code == 2 and "is not the one that was judged under this id" in err, (name, code, err)

@@ -380,6 +380,34 @@ def test_three_products_of_tf32_are_a_product_of_fp32_and_one_is_not(family: str
             assert wrong(judge, case, {"c": product(case, sequential, bits=11)})
 
 
+def three_products_of_bf16(case: Question) -> np.ndarray:
+    """A product of fp32 matrices of numbers in two parts of eight bits each, which hold 16 or 17 bits of 24."""
+    parts = []
+    for name in ("a", "b"):
+        whole = case.inputs.tensors[name]
+        high = whole.bfloat16().float()
+        parts.append((high.numpy(), (whole - high).bfloat16().float().numpy()))
+    (a, a_low), (b, b_low) = parts
+    large, *small = (sequential(x[:, None, :] * y.T[None, :, :]) for x, y in ((a, b), (a, b_low), (a_low, b)))
+    found: np.ndarray = large + (small[0] + small[1])
+    return found
+
+
+@pytest.mark.parametrize("k", [512, 4096])
+def test_what_few_elements_carry_shows_products_of_two_parts_of_bf16(k: int) -> None:
+    """Sums of this length hide their errors on tensor cores, where they are twice as fast as those of TF32."""
+    operator = load("matrix_mul")
+    judge = Oracle(operator, functions(operator.folder), "fp32", WithTensorCores())
+    hidden = 0
+    for seed, family in enumerate(("nominal", *["few"] * 6)):
+        case = judge.case(
+            Workload("test", {"m": 8, "n": 9, "k": k}), family, np.random.default_rng(seed), at_end=False, trusted=naive
+        )
+        assert not wrong(judge, case, {"c": three_products(case)})
+        hidden += not wrong(judge, case, {"c": three_products_of_bf16(case)})
+    assert hidden == 1  # on nominal inputs
+
+
 # --- one long sum ----------------------------------------------------------------------------------------------------
 
 

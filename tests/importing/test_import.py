@@ -367,6 +367,54 @@ def test_numbers_that_lead_to_no_place_in_fp32_are_not_drawn(tmp_path: Path) -> 
     assert load(str(folder)).inputs[0].bounded
 
 
+ONE_SIGN = """
+import torch
+
+def sparsified(x):
+    return torch.relu(x)
+
+def make():
+    return (torch.rand(24, 40),)
+"""
+CENTRED = """
+import torch
+
+def centred(x):
+    return torch.nn.functional.layer_norm(x, x.shape[1:])
+
+def make():
+    return (torch.randn(24, 40),)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "name", "edits"),
+    [
+        (ONE_SIGN, "sparsified", [("a0 < 0 ? 0 : a0", "a0")]),
+        (CENTRED, "centred", [(" - mean;", ";"), ("squares / count", "fmax(squares / count - mean * mean, ACC(0))")]),
+    ],
+)
+def test_what_an_example_never_draws_is_checked_too(
+    text: str, name: str, edits: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    """A rectifier that is none, of an example without negative numbers; a variance that has few digits far from 0."""
+    folder, _ = of_function(tmp_path, text, name)
+    operator = load(str(folder))
+    kernel = Kernel(operator.name, "cpu", operator.naive("cpu"))
+    host = place(operator, Task(operator.name, "fp32", "cpu"), workload_set="cpu", folder=tmp_path)
+    test = MutationTest(host, kernel, operator.hidden, seed=0)
+    source = kernel.source
+    for old, new in edits:
+        assert old in source
+        source = source.replace(old, new)
+    try:
+        assert test.naive().rejection is None
+        assert test.tried(replace(kernel, source=source)).rejection is not None
+    finally:
+        test.close()
+
+
 @pytest.mark.slow
 def test_a_deep_network_is_judged_by_samples_of_its_errors(tmp_path: Path) -> None:
     """Its analysis is too wide, and so many times the error of a plain sum, as measured bounds grant, is too tight."""

@@ -11,12 +11,13 @@ import pytest
 
 from evo.compatibility import KERNEL_FILES, conditions
 from evo.config import RunConfig
-from evo.report.reference import one
+from evo.packaging.package import from_file
+from evo.report.reference import CHANGED, one
 from fitness.targets import GpuModels
 from mutators.base import Request
 from mutators.given import AncestorFile
 from operators.catalog import folders, load
-from operators.champions import champions, offered
+from operators.champions import champions, is_as_judged, offered, write_champion
 from operators.definition.spec import Operator, Task
 from operators.dtypes import ACCUMULATOR
 from operators.errors import OperatorError
@@ -156,3 +157,23 @@ def test_what_is_wrong_with_a_record_is_told(operator: Operator, old: str, new: 
 
 def test_dtypes_are_known_by_their_names() -> None:
     assert {champion.dtype for name in NAMES for champion in champions(folders()[name])} <= set(ACCUMULATOR)
+
+
+def test_a_file_that_was_changed_since_has_no_figures(operator: Operator) -> None:
+    path = operator.folder / "champions" / "fast-fp32.cu"
+    [record] = champions(operator.folder)
+    write_champion(operator, "fast", record, path.read_text(encoding="utf-8"))
+    judged, told = champions(operator.folder)[0], "champions/fast-fp32.cu, fp32"
+    assert is_as_judged(operator.folder, judged)
+    assert "2.50x over naive" in {row["property"]: row["value"] for row in one(operator)}[told]
+    assert from_file(str(operator.folder), "champions/fast-fp32").verdict
+    path.write_text(path.read_text(encoding="utf-8") + "// faster\n", encoding="utf-8")
+    assert not is_as_judged(operator.folder, judged)
+    assert {row["property"]: row["value"] for row in one(operator)}[told] == CHANGED
+    assert from_file(str(operator.folder), "champions/fast-fp32").verdict is None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_records_are_of_the_files_beside_them(name: str) -> None:
+    folder = folders()[name]
+    assert [each.file for each in champions(folder) if not is_as_judged(folder, each)] == []

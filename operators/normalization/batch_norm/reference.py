@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from operators import drawing
-from operators.dtypes import DType, resolve_dtype
+from operators.dtypes import DType
 from operators.relations import Relation, permuted, scaled
-from operators.shared.norms import affine_magnitude, standardized
+from operators.shared.norms import affine_magnitude, far_from_zero, least_deviation, standardized
 
 
 def reference(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
@@ -32,13 +32,12 @@ def library(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
 
 
 def cancel(x: Tensor, weight: Tensor, eps: float, dtype: DType, rng: np.random.Generator) -> dict[str, Tensor]:
-    """Samples differ in their sign and last places; the bias takes away all but a thousandth of the first row.
-
-    They differ by no less than the last place of a sum of all of them, or its roundings would all go the same way.
-    """
-    places = max(2.0**-12, 2 * len(x) * resolve_dtype("ACC", dtype.name).unit_roundoff, 16 * dtype.unit_roundoff)
+    """Samples differ in their sign and last places; the bias takes away all but a thousandth of the first row. Half of
+    the columns lie far from zero."""
+    places = least_deviation(len(x), dtype)
     signs = torch.from_numpy(rng.choice([-1.0, 1.0], (len(x), 1), p=[0.25, 0.75]))
-    x = (signs * x[:1].double() * (1 + places * drawing.uniform(tuple(x.shape), rng, x.device))).to(x.dtype)
+    near = (signs * x[:1].double() * (1 + places * drawing.uniform(tuple(x.shape), rng, x.device))).to(x.dtype)
+    x = far_from_zero(x, 0, dtype, rng, otherwise=near)
     left = 1 - torch.from_numpy(rng.uniform(0, 2**-10, len(weight)))
     product = standardized(x.double(), eps, 0)[0] * weight.double()
     return {"x": x, "bias": (-product * left).to(x.dtype)}

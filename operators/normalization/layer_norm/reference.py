@@ -6,8 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from operators.dtypes import DType
 from operators.relations import Relation, permuted, scaled
-from operators.shared.norms import affine_magnitude, standardized
+from operators.shared.norms import affine_magnitude, far_from_zero, standardized
 
 
 def reference(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
@@ -22,12 +23,13 @@ def library(x: Tensor, weight: Tensor, bias: Tensor, cols: int, eps: float) -> T
     return torch.nn.functional.layer_norm(x, (cols,), weight, bias, eps=eps)
 
 
-def cancel(x: Tensor, weight: Tensor, eps: float, rng: np.random.Generator) -> dict[str, Tensor]:
-    """Every row is the first one, doubled or not; the bias takes away all but a thousandth of the product."""
+def cancel(x: Tensor, weight: Tensor, eps: float, dtype: DType, rng: np.random.Generator) -> dict[str, Tensor]:
+    """Every row is the first one, doubled or not, and far from zero or not; the bias takes away all but a thousandth of
+    the product."""
     x = x[:1] * torch.from_numpy(2.0 ** rng.integers(0, 2, (len(x), 1))).to(x.dtype)
     left = 1 - torch.from_numpy(rng.uniform(0, 2**-10, len(weight)))
     product = standardized(x[:1].double(), eps, 1)[0] * weight.double()
-    return {"x": x, "bias": (-product * left).to(x.dtype)}
+    return {"x": far_from_zero(x, 1, dtype, rng, otherwise=x), "bias": (-product * left).to(x.dtype)}
 
 
 def relations(x: Tensor, weight: Tensor, bias: Tensor, rng: np.random.Generator) -> list[Relation]:
