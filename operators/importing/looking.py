@@ -34,13 +34,13 @@ from operators.importing.foreign import Failed, Unrolled, foreign
 from operators.importing.graphs.faint import Level, leaning, levels
 from operators.importing.graphs.graph import RECURRENCES, Graph, checked, evaluate
 from operators.importing.graphs.inputs import Making, made_inputs, making_of
-from operators.importing.graphs.symbols import at
+from operators.importing.graphs.symbols import Unwritable, at
 from operators.importing.makers import made_by_source
 from operators.importing.problems import KINDS, Problem, problem_of
 from operators.importing.randomness import RANDOM, Drawing, RandomNumbers
 from operators.importing.rounding.running import running, sampled
 from operators.importing.substitutes import prepare_torch
-from operators.importing.tracing import REAL_S, Leaves, Recorded, Symbolic, Untraced, attempts
+from operators.importing.tracing import REAL_S, Leaves, Recorded, Symbolic, Untraced, again, attempts
 
 LARGE = 2.0**45
 """Factor by which inputs of a verdict are larger than those of the source at most."""
@@ -571,6 +571,8 @@ def described(problem: Problem, symbolic: Symbolic) -> dict[str, Any]:
     """The description of a problem that was recorded. Raises Failed."""
     try:
         made = Recorded(symbolic, problem)
+    except Unwritable as error:
+        return described(problem, again(problem, symbolic, error))
     except ValueError as error:
         raise Untraced(str(error)) from None
     if problem.is_pure and made.numbers:

@@ -45,6 +45,54 @@ USERS: dict[str, tuple[tuple[str, ...], str]] = {
             B, H, L, D = 3, 4, 40, 8
             return torch.randn(B, H, D), torch.randn(B, H, D), torch.randn(B, H, L, D), torch.randint(0, L, (B,))
      """),
+    "state": (("B", "C", "L", "K"), """
+        def state(x, last, weight):
+            whole = torch.cat([last, x], -1)
+            return F.conv1d(whole, weight[:, None], groups=x.shape[1]), whole[..., -(weight.shape[1] - 1) :]
+        def make():
+            B, C, L, K = 2, 12, 21, 9
+            return torch.randn(B, C, L), torch.randn(B, C, K - 1), torch.randn(C, K)
+     """),
+    "names": (("d0", "d1", "d5"), """
+        def names(values, reference, running, integers):
+            device = values - reference / running.exp()
+            return device[integers]
+        def make():
+            return torch.randn(40, 12), torch.randn(40, 12), torch.randn(12), torch.randint(0, 40, (40,))
+     """),
+    "resized": (("B", "C", "H", "W"), """
+        def resized(x):
+            small = F.interpolate(x, size=(9, 14), mode="bilinear", antialias=True)
+            return small, F.interpolate(x, scale_factor=1.5, mode="bicubic", antialias=True, align_corners=True)
+        B, C, H, W = 2, 3, 24, 31
+        def make():
+            return torch.rand(B, C, H, W)
+     """),
+    "grown": (("B", "C", "H", "W"), """
+        def grown(x):
+            twice = F.interpolate(x, scale_factor=2.0, mode="bilinear", align_corners=True)
+            half = F.interpolate(x, scale_factor=0.5, mode="nearest")
+            more = F.interpolate(x, scale_factor=1.5, mode="bilinear")
+            return F.interpolate(twice, x.shape[2:], mode="bilinear"), half, more
+        B, C, H, W = 2, 3, 24, 31
+        def make():
+            return torch.rand(B, C, H, W)
+     """),
+    "shrunk": (("B", "C", "W"), """
+        def shrunk(x):
+            return F.interpolate(x, scale_factor=(0.3, 1), mode="bilinear")
+        B, C, H, W = 2, 3, 24, 31
+        def make():
+            return torch.rand(B, C, H, W)
+     """),
+    "bagged": (("N", "d1", "d2", "d3", "d4"), """
+        def bagged(table, ids, flat, offsets):
+            largest = F.embedding_bag(ids, table, mode="max")
+            return largest, F.embedding_bag(flat, table, offsets, mode="max", padding_idx=3)
+        def make():
+            N = 40
+            return torch.randn(N, 12), torch.randint(0, N, (6, 5)), torch.randint(0, N, (30,)), torch.tensor([0, 7, 7, 20])
+     """),
     "cells": (("d0", "d1", "d2", "d4", "d5"), """
         def cells(x, h, into, within, bias):
             for step in range(2):
