@@ -459,6 +459,31 @@ def definition(path: Path, argument: str, reference: str) -> str:
     return str(path)
 
 
+POSITIVE = {
+    "log": "import torch\ndef run(x, n):\n    return torch.log(x).mean(-1)\n",
+    "share": "import torch\ndef run(x, n):\n    kept = torch.where(x >= x.amax(-1, True) / 2, x, 0 * x)\n"
+    "    return (kept / kept.sum(-1, True)).square().sum(-1)\n",
+    "mean": "import torch\ndef run(x, n):\n    kept = torch.arange(x.shape[1], device=x.device)[None] < n[:, None]\n"
+    "    return (x * kept).sum(1) / n\n",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", POSITIVE)
+def test_a_definition_whose_normal_draws_have_no_finite_results_gets_others(name: str, tmp_path: Path) -> None:
+    told = {
+        "name": name, "axes": {"B": {"type": "var"}, "H": {"type": "var"}},
+        "inputs": {"x": {"shape": ["B", "H"], "dtype": "float32"}, "n": {"shape": ["B"], "dtype": "int32"}},
+        "outputs": {"y": {"shape": ["B"], "dtype": "float32"}}, "reference": POSITIVE[name],
+    }  # fmt: skip
+    path = tmp_path / "definition.json"
+    path.write_text(json.dumps(told))
+    folder, lines = import_problem(str(path), out=tmp_path / name)
+    told_of = "`n` is at least 1" if name == "mean" else "positive numbers"
+    assert any(told_of in line for line in lines)
+    assert verdict(load(str(folder)), tmp_path) == [None]
+
+
 def test_workloads_of_a_data_set_are_spread_over_its_sizes_and_what_lies_in_files_is_told(tmp_path: Path) -> None:
     axes = {"n": {"type": "var"}}
     inputs = {"x": {"shape": ["n"], "dtype": "float32"}, "at": {"shape": ["n"], "dtype": "int32"}}
