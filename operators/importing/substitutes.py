@@ -243,8 +243,8 @@ def stretched(
     x: torch.Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: Any = None,
     recompute_scale_factor: Any = None, antialias: bool = False,
 ) -> Any:  # fmt: skip
-    """The result of torch's interpolation, which makes constants of all sizes, and whose operators against aliasing have
-    no rule of torch's."""
+    """The result of torch's interpolation, which makes constants of all sizes, and which has no rule of torch's against
+    aliasing."""
     rank, is_aligned = x.dim() - 2, bool(align_corners)
     operator = getattr(torch.ops.aten, STRETCHED.get(mode, "interpolation in {rank}").format(rank=rank), None)
     rule = None if operator is None else decomposition_table.get(operator.vec)

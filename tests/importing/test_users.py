@@ -91,7 +91,8 @@ USERS: dict[str, tuple[tuple[str, ...], str]] = {
             return largest, F.embedding_bag(flat, table, offsets, mode="max", padding_idx=3)
         def make():
             N = 40
-            return torch.randn(N, 12), torch.randint(0, N, (6, 5)), torch.randint(0, N, (30,)), torch.tensor([0, 7, 7, 20])
+            offsets = torch.tensor([0, 7, 7, 20])
+            return torch.randn(N, 12), torch.randint(0, N, (6, 5)), torch.randint(0, N, (30,)), offsets
      """),
     "cells": (("d0", "d1", "d2", "d4", "d5"), """
         def cells(x, h, into, within, bias):
