@@ -53,6 +53,15 @@ USERS: dict[str, tuple[tuple[str, ...], str]] = {
             B, C, L, K = 2, 12, 21, 9
             return torch.randn(B, C, L), torch.randn(B, C, K - 1), torch.randn(C, K)
      """),
+    "ignored": (("N", "V"), """
+        def ignored(logits, labels):
+            return F.cross_entropy(logits, labels, ignore_index=-100)
+        N, V = 30, 50
+        def make():
+            labels = torch.randint(0, V, (N,))
+            labels[torch.rand(N) < 0.2] = -100
+            return torch.randn(N, V), labels
+     """),
     "names": (("d0", "d1", "d5"), """
         def names(values, reference, running, integers):
             device = values - reference / running.exp()
@@ -430,6 +439,17 @@ def test_masks_of_lengths_and_sorted_rows_stay_such(family: str, imported: Impor
     found = draw(operator, functions(operator.folder), dims=dims, dtype="fp32", family=family, rng=rng).tensors
     assert (found["pad"].int().diff(dim=1) >= 0).all() and found["pad"].any()
     assert (found["rows"].diff() >= 0).all()
+
+
+@pytest.mark.slow
+def test_labels_that_a_mask_replaces_are_among_the_inputs(imported: Importer) -> None:
+    operator, _ = imported("ignored")
+    dims, rng = {"N": 200, "V": 9}, np.random.default_rng(0)
+    labels = draw(operator, functions(operator.folder), dims=dims, dtype="fp32", family="nominal", rng=rng).tensors[
+        "labels"
+    ]
+    kept = labels[labels != -100]
+    assert 10 < len(labels) - len(kept) < 80 and int(kept.min()) >= 0 and int(kept.max()) < 9
 
 
 @pytest.mark.slow
