@@ -40,6 +40,8 @@ class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if isinstance(result, torch.Tensor):
             name = func._schema.name.removeprefix("aten::")
             made, key = self._made(name, args, kwargs, result), result.untyped_storage()._cdata
+            if func._schema.is_mutable and result._is_view() and made != self.known.get(key):
+                made = None  # a part of the memory is drawn from another law
             self.kept.append(result)
             if made:
                 self.known[key] = made
@@ -74,7 +76,7 @@ class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return ("constant", float(numbers[0]), 0.0) if numbers else None
         if not args or not isinstance(args[0], torch.Tensor):
             return None
-        before = self.of(args[0])
+        before = self.of(args[1 if name == "copy" else 0])
         if before is None or name in _COPIES:
             return before
         return self._moved(name, before, numbers) if len(numbers) == 1 and len(args) == 2 else None

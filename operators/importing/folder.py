@@ -41,8 +41,7 @@ GRAPH = read_graph(Path(__file__).with_name("graph.json"))
 {tables}
 
 def reference({arguments}):
-    values = {values}
-    return evaluate(GRAPH, values, {dims}, {dtype})
+    return evaluate(GRAPH, {values}, {dims}, {dtype})
 
 
 library = reference

@@ -12,6 +12,7 @@ import math
 import random
 import re
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -34,13 +35,13 @@ from operators.importing.foreign import Failed, Unrolled, foreign
 from operators.importing.graphs.faint import Level, leaning, levels
 from operators.importing.graphs.graph import RECURRENCES, Graph, checked, evaluate
 from operators.importing.graphs.inputs import Making, made_inputs, making_of
-from operators.importing.graphs.symbols import at
+from operators.importing.graphs.symbols import Unwritable, at
 from operators.importing.makers import made_by_source
 from operators.importing.problems import KINDS, Problem, problem_of
 from operators.importing.randomness import RANDOM, Drawing, RandomNumbers
 from operators.importing.rounding.running import running, sampled
 from operators.importing.substitutes import prepare_torch
-from operators.importing.tracing import REAL_S, Leaves, Recorded, Symbolic, Untraced, attempts
+from operators.importing.tracing import REAL_S, Leaves, Recorded, Symbolic, Untraced, again, attempts
 
 LARGE = 2.0**45
 """Factor by which inputs of a verdict are larger than those of the source at most."""
@@ -56,6 +57,8 @@ MOST_CONSTANTS = 50e6
 """Elements of a definition's inputs that are judged at its own sizes, with ones for all variable axes."""
 FAINT_S = 10
 """Seconds in which the inputs are looked for that small constants decide the results of."""
+FINITE_S, FINITE_DRAWS, FEW_ROWS = 5, 8, 4
+"""Seconds, draws and rows by which it is told whether normal numbers give a definition finite results."""
 MOST_WORK = 100_000_000
 """Operations at a hidden shape: plain loops take tenths of a second for them."""
 STEP_WORK = 50_000
@@ -571,6 +574,8 @@ def described(problem: Problem, symbolic: Symbolic) -> dict[str, Any]:
     """The description of a problem that was recorded. Raises Failed."""
     try:
         made = Recorded(symbolic, problem)
+    except Unwritable as error:
+        return described(problem, again(problem, symbolic, error))
     except ValueError as error:
         raise Untraced(str(error)) from None
     if problem.is_pure and made.numbers:
@@ -584,6 +589,7 @@ def described(problem: Problem, symbolic: Symbolic) -> dict[str, Any]:
         made.notes += [f"`{name}` holds zeros and ones, as its use does not tell its range" for name in made.ranges]
         made.ranges.clear()
         scale, trials, hidden, cpu = in_range(problem, made, symbolic, graph)
+    from_one(made, trials, cpu)
     making = sourced(problem, made, symbolic, trials, [cpu, *(shape["dims"] for shape in hidden)])
     tensors = inputs_of(made, symbolic, trials, scale, cpu, hidden)
     return {
@@ -690,6 +696,27 @@ def drawn_otherwise(
                 each["distribution"] = f"uniform({float(above[1]) / 64:.6g}, {above[1]})"
 
 
+def from_one(made: Recorded, trials: Trials, dims: Mapping[str, int]) -> None:
+    """Draw integers from the second of their range where results of the first alone are not finite, as a mean of no
+    elements is."""
+    with foreign(REAL_S), torch.no_grad():
+        values, env = trials.given(dims), made.environment(dims)
+        sizes, known = trials.values(dims), dict[Any, Any]()
+        for name, (low, high) in list(made.ranges.items()):
+            mine, least = made.tensor_names.get(name), int(at(low, sizes, known))
+
+            def is_sound(number: int, mine: Any = mine) -> bool:
+                try:
+                    results = evaluate(trials.graph, values | {mine: torch.full_like(values[mine], number)}, env)
+                except OperatorError:
+                    return False
+                return all(trials.sound(*each) for each in results.items())
+
+            if mine in values and not is_sound(least) and is_sound(least + 1):
+                made.ranges[name] = (low + 1, high)
+                made.notes.append(f"`{mine}` is at least {least + 1}, as results of {least} are not finite")
+
+
 def in_range(
     problem: Problem, made: Recorded, symbolic: Symbolic, graph: Graph
 ) -> tuple[float, Trials, list[dict[str, Any]], dict[str, int]]:
@@ -759,8 +786,60 @@ def defined(request: Mapping[str, Any]) -> dict[str, Any]:
     return again
 
 
+def with_finite_results(request: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:
+    """A definition with positive numbers, or rows of shares, for inputs whose normal numbers give results that are not
+    finite, and the names of these; itself where no such law mends that, or where it takes long to tell."""
+    inputs = request["inputs"]
+    free = [
+        name for name, each in inputs.items()
+        if each["shape"] and "float" in each["dtype"] and not each.get("custom") and not each.get("shares")
+    ]  # fmt: skip
+    if not free or _is_finite(request):
+        return request, []
+    for law in ("positive", "shares"):
+        for names in (*([name] for name in free[:MOST_TRIED]), free):
+            other = {**request, "inputs": {n: each | {law: True} if n in names else each for n, each in inputs.items()}}
+            if _is_finite(other):
+                return other, names
+    return request, []
+
+
+def _is_finite(request: Mapping[str, Any]) -> bool:
+    """Whether results of a definition are numbers with all of some draws of few rows, at its own constants and at
+    smaller ones; what cannot be told is not denied."""
+    problem = problem_of(request)
+    few = {name: min(size, FEW_ROWS) for name, size in problem.sizes.items()}
+    until = time.monotonic() + FINITE_S
+    for sizes in (few | {name: problem.sizes[name] for name in problem.inner}, few):
+        for seed in range(FINITE_DRAWS):
+            if time.monotonic() > until:
+                return True
+            torch.manual_seed(seed)
+            try:
+                with foreign(FINITE_S), torch.no_grad():
+                    leaves = Leaves(*problem.made(sizes.__getitem__))
+                    results = pytree.tree_leaves(leaves(*leaves.tensors))
+            except Failed:
+                break
+            if any(bool(y.isnan().any()) for y in results if isinstance(y, torch.Tensor)):
+                return False
+    return True
+
+
 def looked_at(request: Mapping[str, Any]) -> dict[str, Any]:
     """The description of a problem: by its graph, or, where none says what it computes, by its executions."""
+    if request["kind"] != "axes":
+        return judged(request)
+    request, names = with_finite_results(request)
+    found = judged(request)
+    if names and "notes" in found:
+        listed = ", ".join(f"`{name}`" for name in names)
+        found["notes"].append(f"drawn from positive numbers, as results of normal ones are not finite: {listed}")
+    return found
+
+
+def judged(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The same, of a request whose draws are known."""
     if request.get("offsets"):
         reason = f"the rows of its loop lie between offsets ({', '.join(request['offsets'])})"
     else:

@@ -76,7 +76,9 @@ class _Making(Recorded):
             if node in needed:
                 self._follow(node)
         needs = {n: self.needs[results[n]] for n in used}
-        chosen = {n for n in used if results[n] in self.mixed or not needs[n]}
+        kinds = {n: results[n].meta["val"].dtype for n in used}
+        whole = {n for n, each in kinds.items() if not each.is_floating_point and each != torch.bool}
+        chosen = {n for n in used if results[n] in self.mixed or not needs[n]} | whole
         chosen |= {n for n in used if any(needs[n] & needs[other] for other in used if other != n)}
         chosen = {n for n in chosen if not self.symbolic.draws.of(self.symbolic.leaves.tensors[n])}
         shared = set[str]().union(*(needs[n] for n in chosen))

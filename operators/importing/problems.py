@@ -188,7 +188,8 @@ def _axes(request: Mapping[str, Any]) -> Problem:
             elif entry["shape"] is None:
                 args.append(entry["value"])
             else:
-                values = drawn([env[axis] for axis in entry["shape"]], DTYPES[entry["dtype"]])
+                shape, dtype = [env[axis] for axis in entry["shape"]], DTYPES[entry["dtype"]]
+                values = torch.rand(shape, dtype=dtype) if entry.get("positive") else drawn(shape, dtype)
                 args.append(values.softmax(-1) if entry.get("shares") else values)
         run, known = names["run"], list(request["inputs"])
         is_by_name = set(known) <= inspect.signature(run).parameters.keys()  # its parameters may have another order

@@ -186,6 +186,20 @@ def _native(x: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
     return x * kept * (1 / (1 - p) if p < 1 else math.inf), kept
 
 
+def _sloped(
+    x: Tensor, noise: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, generator: Any = None
+) -> Tensor:
+    """The result of rrelu with a slope for each element, which it keeps for a gradient."""
+    slope: Any = (lower + upper) / 2
+    if training:
+        slope = _numbers("uniform", x.shape, x.dtype) * (upper - lower) + lower
+    return torch.where(x < 0, x * slope, x)
+
+
+def _sloped_and_noise(x: Tensor, noise: Tensor, *given: Any, **named: Any) -> tuple[Tensor, Tensor]:
+    return _sloped(x, noise, *given, **named), noise
+
+
 ALPHA = 1.7580993408473766
 """The number that dropped ones become in networks that normalize themselves, but for its sign."""
 
@@ -263,6 +277,8 @@ RULES: Mapping[Any, Callable[..., Any]] = {
     **dict.fromkeys(_named("randint.low", "randint.low_generator"), _integers_from),
     **dict.fromkeys(_named("randperm.default", "randperm.generator"), _order),
     **dict.fromkeys(_named("native_dropout.default"), _native),
+    **dict.fromkeys(_named("rrelu_with_noise.default"), _sloped),
+    **dict.fromkeys(_named("rrelu_with_noise_functional.default"), _sloped_and_noise),
 }
 """By operator; numbers to compare with a probability are fp32, whatever the type of what is compared."""
 IN_PLACE: Mapping[Any, Any] = {
@@ -271,6 +287,7 @@ IN_PLACE: Mapping[Any, Any] = {
         ("uniform_", "default", "uniform", "default"), ("normal_", "default", "normal_functional", "default"),
         ("bernoulli_", "float", "bernoulli", "p"), ("bernoulli_", "Tensor", "bernoulli", "Tensor"),
         ("exponential_", "default", "exponential", "default"),
+        ("rrelu_with_noise_", "default", "rrelu_with_noise", "default"),
     )
 }  # fmt: skip
 """Operators that draw into their first argument, and those that return what they draw."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._decomp import decomposition_table
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_impls import register_op_impl
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
@@ -20,7 +21,6 @@ from torch.utils import _pytree as pytree
 
 from operators.importing.control import Branches, Selections
 from operators.importing.foreign import Unrolled
-from operators.importing.graphs.decompositions import decompositions
 from operators.importing.graphs.graph import DROPOUT, RECURRENCES, aten
 from operators.importing.graphs.symbols import BY_VALUES, plain
 from operators.importing.pairs import transformed
@@ -239,17 +239,64 @@ def framed(
     return found if return_complex else torch.view_as_real(found)
 
 
-def stretched(x: torch.Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", **more: Any) -> Any:
-    """The result of torch's interpolation, whose bicubic one makes constants of all sizes."""
-    if mode != "bicubic" or more.get("antialias") or more.get("recompute_scale_factor"):
-        return torch.nn.functional.interpolate(x, size, scale_factor, mode, **more)
-    sizes = list(size) if isinstance(size, tuple | list) else None if size is None else [size] * 2
-    factor = scale_factor if isinstance(scale_factor, tuple | list) else [scale_factor] * 2
-    factors = None if scale_factor is None else [float(each) for each in factor]
-    if factors and all(each.is_integer() for each in factors):
-        sizes, factors = [n * int(each) for n, each in zip(x.shape[2:], factors, strict=True)], None
-    rule = decompositions()[torch.ops.aten.upsample_bicubic2d.vec]
-    return rule(x, sizes, bool(more.get("align_corners")), factors)
+def stretched(
+    x: torch.Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: Any = None,
+    recompute_scale_factor: Any = None, antialias: bool = False,
+) -> Any:  # fmt: skip
+    """The result of torch's interpolation, which makes constants of all sizes, and which has no rule of torch's against
+    aliasing."""
+    rank, is_aligned = x.dim() - 2, bool(align_corners)
+    operator = getattr(torch.ops.aten, STRETCHED.get(mode, "interpolation in {rank}").format(rank=rank), None)
+    rule = None if operator is None else decomposition_table.get(operator.vec)
+    if rule is None or (antialias and mode not in FILTERS):
+        return torch.nn.functional.interpolate(
+            x, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias
+        )  # fmt: skip
+    sizes, factors = ([*each] if isinstance(each, tuple | list) else [each] * rank for each in (size, scale_factor))
+    if scale_factor is not None:
+        factors = [float(each) for each in factors]
+        sizes = [n * int(f) if f.is_integer() else math.floor(n * f) for n, f in zip(x.shape[2:], factors, strict=True)]
+    follows = scale_factor is None or bool(recompute_scale_factor) or all(each.is_integer() for each in factors)
+    if antialias:
+        shares = [
+            smoothing(n, count, None if follows else 1 / factor, mode, is_aligned, x)
+            for n, count, factor in zip(x.shape[2:], sizes, factors, strict=True)
+        ]
+        return shares[0] @ (x @ shares[1].mT)
+    aligned = [] if "nearest" in mode else [is_aligned]
+    return rule(x, sizes if follows else None, *aligned, None if follows else factors)
+
+
+STRETCHED = {
+    "nearest": "upsample_nearest{rank}d", "nearest-exact": "_upsample_nearest_exact{rank}d",
+    "linear": "upsample_linear{rank}d", "bilinear": "upsample_bilinear{rank}d",
+    "trilinear": "upsample_trilinear{rank}d", "bicubic": "upsample_bicubic{rank}d",
+}  # fmt: skip
+"""Operators of interpolation by mode."""
+
+
+def smoothing(n: Any, count: Any, scale: Any, mode: str, is_aligned: bool, like: torch.Tensor) -> torch.Tensor:
+    """The shares of n elements in each of `count` new ones, where a wider filter keeps an image that is made smaller
+    from aliasing: a row for each new element."""
+    if is_aligned:
+        scale = (n - 1) / (count - 1) if count > 1 else 0.0
+    elif scale is None:
+        scale = n / count
+    centers = (torch.arange(count, dtype=like.dtype, device=like.device) + 0.5) * scale
+    places = torch.arange(n, dtype=like.dtype, device=like.device) + 0.5
+    shares = FILTERS[mode](((places - centers[:, None]) / (scale if scale > 1 else 1.0)).abs())
+    return shares / shares.sum(1, keepdim=True)
+
+
+def _cubic(x: torch.Tensor) -> torch.Tensor:
+    near, far = (1.5 * x - 2.5) * x * x + 1, ((-0.5 * x + 2.5) * x - 4) * x + 2
+    return torch.where(x < 1, near, torch.where(x < 2, far, 0.0))
+
+
+FILTERS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "bilinear": lambda x: (1 - x).clamp(min=0), "bicubic": _cubic,
+}  # fmt: skip
+"""Weights of elements by their distances, of filters against aliasing."""
 
 
 def with_diagonal(x: torch.Tensor, value: float, wrap: bool = False) -> torch.Tensor:
@@ -278,21 +325,33 @@ def bags(
     scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False, per_sample_weights: Any = None,
     include_last_offset: bool = False, padding_idx: Any = None,
 ) -> torch.Tensor:  # fmt: skip
-    """The result of embedding_bag: rows of a table, added up between offsets or along the last axis."""
-    if max_norm is not None or padding_idx is not None or mode == "max":
+    """The result of embedding_bag: rows of a table, put together between offsets or along the last axis."""
+    if max_norm is not None:
         return torch.nn.functional.embedding_bag(
             ids, table, offsets, max_norm, norm_type, scale_grad_by_freq, mode, sparse, per_sample_weights,
             include_last_offset, padding_idx,
         )  # fmt: skip
     rows = table[ids] if per_sample_weights is None else table[ids] * per_sample_weights[..., None]
+    if ids.dim() == 2 and padding_idx is None:
+        return {"sum": rows.sum, "mean": rows.mean, "max": rows.amax}[mode](1)
     if ids.dim() == 2:
-        return rows.sum(1) if mode == "sum" else rows.mean(1)
-    count = offsets.shape[0] - include_last_offset
-    bag = torch.bucketize(torch.arange(ids.shape[0], device=ids.device), offsets[:count], right=True) - 1
-    total = rows.new_zeros([count, table.shape[1]]).index_add(0, bag, rows)
+        count = ids.shape[0]
+        bag = torch.arange(count, device=ids.device)[:, None].expand(ids.shape).reshape(-1)
+        ids, rows = ids.reshape(-1), rows.reshape(-1, table.shape[1])
+    else:
+        count = offsets.shape[0] - include_last_offset
+        bag = torch.bucketize(torch.arange(ids.shape[0], device=ids.device), offsets[:count], right=True) - 1
+    if padding_idx is not None:  # one more bag, which is no result, holds these
+        bag = torch.where(ids == padding_idx % table.shape[0], count, bag)
+    bags_made = count + (padding_idx is not None)
+    total = rows.new_zeros([bags_made, table.shape[1]])
+    if mode == "max":
+        into = bag[:, None].expand(rows.shape)
+        return total.scatter_reduce(0, into, rows, "amax", include_self=False)[:count]
+    total = total.index_add(0, bag, rows)[:count]
     if mode == "sum":
         return total
-    sizes = rows.new_zeros([count]).index_add(0, bag, torch.ones_like(rows[:, 0]))
+    sizes = rows.new_zeros([bags_made]).index_add(0, bag, torch.ones_like(rows[:, 0]))[:count]
     return total / sizes.clamp(min=1)[:, None]
 
 

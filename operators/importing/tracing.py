@@ -6,6 +6,7 @@ import inspect
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from keyword import iskeyword
 from typing import Any
 
 import sympy
@@ -44,6 +45,10 @@ LONGEST = 40
 """Characters of a size's expression that is written where it is used; a longer one gets a name."""
 FILLED = ("full", "zeros", "ones", "empty", "arange", "eye", "linspace", "scalar_tensor")
 """Operators whose results have the type that torch takes where none is given, which is another one in fp64."""
+OWN_OF_REFERENCE = frozenset({
+    "I", "device", "evaluate", "fainter", "integers", "made_inputs", "reference", "running", "sampled",
+})  # fmt: skip
+"""Names that a reference.py uses for itself, and sympy's imaginary number."""
 SUMS = (
     "sum", "mean", "var", "prod", "native_layer_norm", "_softmax", "linalg_vector_norm",
 )  # fmt: skip
@@ -159,8 +164,8 @@ class Symbolic:
     """One attempt: the problem with symbols for some of its sizes, and its computation recorded."""
 
     def __init__(self, problem: Problem, fixed: set[str], rows: str = "") -> None:
-        self.rows = rows
-        """The knob of rows that are recorded one by one, if any are."""
+        self.fixed, self.rows = fixed, rows
+        """Knobs that are constants, and the one of rows that are recorded one by one, if any are."""
         self.env = ShapeEnv(duck_shape=False, specialize_zero_one=False)
         self.symbols: dict[str, Any] = {}
         self.draws = Draws()
@@ -279,6 +284,16 @@ def attempts(problem: Problem, rows: str = "") -> Symbolic:
     if found is None:
         raise Failed(f"its source cannot be traced: {reason}")
     return found
+
+
+def again(problem: Problem, symbolic: Symbolic, error: Unwritable) -> Symbolic:
+    """The problem with constants for the sizes in what a graph has no words for. Raises Failed where there are none."""
+    names = symbolic.used()
+    more = {names[each] for each in error.symbols if each in names}
+    if not more:
+        raise Untraced(str(error))
+    with foreign(TRACE_S):
+        return Symbolic(problem, symbolic.fixed | more, symbolic.rows)
 
 
 def _count_calls(problem: Problem, rows: str) -> None:
@@ -493,7 +508,7 @@ class Recorded:
             if known == written:
                 return name
         if len(written) > 480:
-            raise Unwritable(f"a size is an expression of {len(written)} characters")
+            raise Unwritable(expr, f"a size is a formula of {len(written)} characters")
         name = self._named(f"size{len(self.derived) + 1}")
         self.derived[name] = written
         return name
@@ -798,7 +813,7 @@ def free_name(wanted: str, taken: set[str]) -> str:
     """Return a name for a kernel's argument that nothing else has, and add it to those that are taken."""
     name = re.sub(r"\W+", "_", wanted, flags=re.ASCII).strip("_") or "x"
     name = name if name[0].isalpha() else f"x{name}"
-    while name in taken or name in RESERVED | CPP_KEYWORDS | REFERENCE_ARGUMENTS or name in ("I", "lambda"):
+    while name in taken | RESERVED | CPP_KEYWORDS | REFERENCE_ARGUMENTS | OWN_OF_REFERENCE or iskeyword(name):
         name += "_"
     taken.add(name)
     return name

@@ -97,8 +97,8 @@ def _whole(folder: Path) -> bool:
 
 def _alone(path: Path) -> bool:
     """Whether a file is a problem by itself."""
-    word = {".py": "def get_inputs", ".json": '"reference"'}.get(path.suffix)
-    return word is not None and word in path.read_text(encoding="utf-8", errors="replace")
+    told = {".py": r"^(def get_inputs\b|get_inputs\s*=)", ".json": r'"reference"'}.get(path.suffix)
+    return told is not None and bool(re.search(told, path.read_text(encoding="utf-8", errors="replace"), re.M))
 
 
 def _place(path: Path) -> list[Any]:

@@ -46,6 +46,7 @@ KINDS: dict[str, tuple[Callable[[], Tensor], str, Tensor, Tensor]] = {
     "bernoulli": (lambda: torch.bernoulli(torch.full((2, 3), 0.5)), "uniform", U, (U < 0.5).float()),
     "bernoulli_": (lambda: torch.empty(2, 3).bernoulli_(0.25), "uniform", U, (U < 0.25).float()),
     "dropout": (lambda: functional.dropout(X, 0.5), "uniform", U, (U < 0.5) * X * 2),
+    "rrelu": (lambda: functional.rrelu(X, 0.1, 0.5, True), "uniform", U, torch.where(X < 0, X * (0.4 * U + 0.1), X)),
     "exponential_": (lambda: torch.empty(2, 3).exponential_(2.0), "uniform", U, -torch.log1p(-U) / 2),
     "randint": (lambda: torch.randint(2, 12, (2, 3)), "uniform", U, torch.tensor([[3, 8, 5], [11, 4, 9]])),
     "randperm": (lambda: torch.randperm(3), "uniform", U[0], torch.tensor([0, 2, 1])),

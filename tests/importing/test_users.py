@@ -45,6 +45,64 @@ USERS: dict[str, tuple[tuple[str, ...], str]] = {
             B, H, L, D = 3, 4, 40, 8
             return torch.randn(B, H, D), torch.randn(B, H, D), torch.randn(B, H, L, D), torch.randint(0, L, (B,))
      """),
+    "state": (("B", "C", "L", "K"), """
+        def state(x, last, weight):
+            whole = torch.cat([last, x], -1)
+            return F.conv1d(whole, weight[:, None], groups=x.shape[1]), whole[..., -(weight.shape[1] - 1) :]
+        def make():
+            B, C, L, K = 2, 12, 21, 9
+            return torch.randn(B, C, L), torch.randn(B, C, K - 1), torch.randn(C, K)
+     """),
+    "ignored": (("N", "V"), """
+        def ignored(logits, labels):
+            return F.cross_entropy(logits, labels, ignore_index=-100)
+        N, V = 30, 50
+        def make():
+            labels = torch.randint(0, V, (N,))
+            labels[torch.rand(N) < 0.2] = -100
+            return torch.randn(N, V), labels
+     """),
+    "names": (("d0", "d1", "d5"), """
+        def names(values, reference, running, integers):
+            device = values - reference / running.exp()
+            return device[integers]
+        def make():
+            return torch.randn(40, 12), torch.randn(40, 12), torch.randn(12), torch.randint(0, 40, (40,))
+     """),
+    "resized": (("B", "C", "H", "W"), """
+        def resized(x):
+            small = F.interpolate(x, size=(9, 14), mode="bilinear", antialias=True)
+            return small, F.interpolate(x, scale_factor=1.5, mode="bicubic", antialias=True, align_corners=True)
+        B, C, H, W = 2, 3, 24, 31
+        def make():
+            return torch.rand(B, C, H, W)
+     """),
+    "grown": (("B", "C", "H", "W"), """
+        def grown(x):
+            twice = F.interpolate(x, scale_factor=2.0, mode="bilinear", align_corners=True)
+            half = F.interpolate(x, scale_factor=0.5, mode="nearest")
+            more = F.interpolate(x, scale_factor=1.5, mode="bilinear")
+            return F.interpolate(twice, x.shape[2:], mode="bilinear"), half, more
+        B, C, H, W = 2, 3, 24, 31
+        def make():
+            return torch.rand(B, C, H, W)
+     """),
+    "shrunk": (("B", "C", "W"), """
+        def shrunk(x):
+            return F.interpolate(x, scale_factor=(0.3, 1), mode="bilinear")
+        B, C, H, W = 2, 3, 24, 31
+        def make():
+            return torch.rand(B, C, H, W)
+     """),
+    "bagged": (("N", "d1", "d2", "d3", "d4"), """
+        def bagged(table, ids, flat, offsets):
+            largest = F.embedding_bag(ids, table, mode="max")
+            return largest, F.embedding_bag(flat, table, offsets, mode="max", padding_idx=3)
+        def make():
+            N = 40
+            offsets = torch.tensor([0, 7, 7, 20])
+            return torch.randn(N, 12), torch.randint(0, N, (6, 5)), torch.randint(0, N, (30,)), offsets
+     """),
     "cells": (("d0", "d1", "d2", "d4", "d5"), """
         def cells(x, h, into, within, bias):
             for step in range(2):
@@ -384,6 +442,17 @@ def test_masks_of_lengths_and_sorted_rows_stay_such(family: str, imported: Impor
 
 
 @pytest.mark.slow
+def test_labels_that_a_mask_replaces_are_among_the_inputs(imported: Importer) -> None:
+    operator, _ = imported("ignored")
+    dims, rng = {"N": 200, "V": 9}, np.random.default_rng(0)
+    labels = draw(operator, functions(operator.folder), dims=dims, dtype="fp32", family="nominal", rng=rng).tensors[
+        "labels"
+    ]
+    kept = labels[labels != -100]
+    assert 10 < len(labels) - len(kept) < 80 and int(kept.min()) >= 0 and int(kept.max()) < 9
+
+
+@pytest.mark.slow
 def test_arguments_that_are_changed_in_place_are_results(imported: Importer) -> None:
     operator, _ = imported("steps")
     assert [tensor.name for tensor in operator.outputs] == ["y0", "y1"]
@@ -409,6 +478,31 @@ def definition(path: Path, argument: str, reference: str) -> str:
     }  # fmt: skip
     path.write_text(json.dumps(told))
     return str(path)
+
+
+POSITIVE = {
+    "log": "import torch\ndef run(x, n):\n    return torch.log(x).mean(-1)\n",
+    "share": "import torch\ndef run(x, n):\n    kept = torch.where(x >= x.amax(-1, True) / 2, x, 0 * x)\n"
+    "    return (kept / kept.sum(-1, True)).square().sum(-1)\n",
+    "mean": "import torch\ndef run(x, n):\n    kept = torch.arange(x.shape[1], device=x.device)[None] < n[:, None]\n"
+    "    return (x * kept).sum(1) / n\n",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", POSITIVE)
+def test_a_definition_whose_normal_draws_have_no_finite_results_gets_others(name: str, tmp_path: Path) -> None:
+    told = {
+        "name": name, "axes": {"B": {"type": "var"}, "H": {"type": "var"}},
+        "inputs": {"x": {"shape": ["B", "H"], "dtype": "float32"}, "n": {"shape": ["B"], "dtype": "int32"}},
+        "outputs": {"y": {"shape": ["B"], "dtype": "float32"}}, "reference": POSITIVE[name],
+    }  # fmt: skip
+    path = tmp_path / "definition.json"
+    path.write_text(json.dumps(told))
+    folder, lines = import_problem(str(path), out=tmp_path / name)
+    told_of = "`n` is at least 1" if name == "mean" else "positive numbers"
+    assert any(told_of in line for line in lines)
+    assert verdict(load(str(folder)), tmp_path) == [None]
 
 
 def test_workloads_of_a_data_set_are_spread_over_its_sizes_and_what_lies_in_files_is_told(tmp_path: Path) -> None:

@@ -84,7 +84,11 @@ def expanded(writer: Writer, node: Node, x: Array, *_: Any) -> Array:
 def _begin(kernel: LoopKernel, start: Any, size: str) -> str:
     """A place on an axis that may be counted from its end."""
     text = kernel.size(start)
-    return f"({kernel.size(size)} - {text[1:]})" if text.startswith("-") else text
+    if text.startswith("-"):
+        return f"({kernel.size(size)} - {text[1:]})"
+    if isinstance(start, dict) and "-" in start["expr"]:  # it may be one or the other at other sizes
+        return _from_start(kernel, text, size)
+    return text
 
 
 def _shifted(x: Array, shape: Sequence[str], dim: int, start: Any, step: Any = 1) -> Array:

@@ -25,7 +25,11 @@ BY_VALUES = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicO
 
 
 class Unwritable(ValueError):
-    """An expression that graphs have no words for."""
+    """An expression that graphs have no words for, with the symbols that are in it."""
+
+    def __init__(self, expr: Any, reason: str = "no formula of a graph says this size") -> None:
+        self.symbols = frozenset(getattr(expr, "free_symbols", ()))
+        super().__init__(f"{reason}: {str(expr)[:80]}")
 
 
 def value_of(number: Any) -> Any:
@@ -97,11 +101,18 @@ def integer_text(expr: Any, names: Mapping[Any, str]) -> str:
     if expr.is_Mul:
         below = [1 / factor for factor in expr.args if factor.is_Rational and not factor.is_Integer]
         if below:
-            raise Unwritable(str(expr))
+            raise Unwritable(expr)
         return " * ".join(_closed(integer_text(factor, names)) for factor in expr.args)
     if expr.is_Pow and expr.exp.is_Integer and expr.exp > 0:
         return f"{_closed(integer_text(expr.base, names))} ** {int(expr.exp)}"
-    kind, args = type(expr).__name__, [integer_text(arg, names) for arg in expr.args]
+    kind = type(expr).__name__
+    if kind in ("FloorToInt", "TruncToInt", "CeilToInt"):
+        above, below = _exact(expr.args[0]).as_numer_denom()
+        if not below.is_Integer or below > MOST_BELOW or not above.is_integer:
+            raise Unwritable(expr, "a size has a factor that is no quotient of small integers")
+        texts = integer_text(above, names), str(below)
+        return f"ceil_div({', '.join(texts)})" if kind == "CeilToInt" else f"{_closed(texts[0])} // {texts[1]}"
+    args = [integer_text(arg, names) for arg in expr.args]
     if kind in ("FloorDiv", "CleanDiv"):
         return f"{_closed(args[0])} // {_closed(args[1])}"
     if kind in ("Mod", "PythonMod"):
@@ -110,7 +121,7 @@ def integer_text(expr: Any, names: Mapping[Any, str]) -> str:
         return f"{_closed(args[0])} // {_closed(args[1])} % {_closed(args[2])}"
     if kind in ("Max", "Min"):
         return f"{kind.lower()}({', '.join(args)})"
-    raise Unwritable(str(expr)[:80])
+    raise Unwritable(expr)
 
 
 def _closed(text: str) -> str:
@@ -125,7 +136,7 @@ def argument(expr: Any, names: Mapping[Any, str]) -> Any:
     if not expr.free_symbols:
         return int(expr) if expr.is_integer else float(expr)
     try:
-        if expr.is_integer is not False and "Float" not in str(expr) and "sqrt" not in str(expr):
+        if expr.is_integer or (expr.is_integer is None and "Float" not in str(expr) and "sqrt" not in str(expr)):
             return {"expr": integer_text(expr, names)}
     except Unwritable:
         pass
@@ -161,7 +172,7 @@ def _calc(expr: Any, names: Mapping[Any, str]) -> Any:
         for arg in args[1:]:
             made = call("add" if expr.is_Add else "mul", made, arg)
         return made
-    raise Unwritable(str(expr)[:80])
+    raise Unwritable(expr)
 
 
 COMPARED: Mapping[type, Callable[[Any, Any], bool]] = {
