@@ -197,7 +197,8 @@ def _departed(
         least = max(LEAST_DEVIATION, 2 * values.numel() * accumulator, 16 * element.unit_roundoff)
         distance = rng.choice([-1.0, 1.0]) if signed else 1.0
         distance *= 2.0 ** rng.uniform(0, max(-math.log2(least), 0.0))
-        return (near.double() + distance * near.double().std(correction=0)).to(values.dtype)
+        moved: torch.Tensor = near.double() + distance * near.double().std(correction=0)
+        return moved.to(values.dtype)
     if signed:
         return values
     signs = drawing.integers(0, 1, tuple(values.shape), rng, values.device)
@@ -435,7 +436,8 @@ def _few(recipe: _Recipe) -> torch.Tensor:
 def _odd(bits: int, shape: tuple[int, ...], recipe: _Recipe) -> torch.Tensor:
     """Integers of so many bits, which no fewer hold."""
     least = 2 ** (bits - 1)
-    return (2 * recipe.integers(0, least // 2 - 1, shape) + least + 1).to(recipe.precision)
+    odd: torch.Tensor = 2 * recipe.integers(0, least // 2 - 1, shape) + least + 1
+    return odd.to(recipe.precision)
 
 
 def _unnoticed(recipe: _Recipe) -> torch.Tensor:
