@@ -27,7 +27,7 @@ from fitness.evaluation import Rejection, Status, Timing
 from fitness.judging.base import CALL_LIMIT_S, Checked
 from fitness.judging.device import UNANSWERED, BuildFacts, KernelFault, KilledFromOutside, Prepared, Sample
 from fitness.judging.pipeline import Pipeline
-from fitness.judging.shapes import Shapes
+from fitness.judging.shapes import Shapes, varied
 from fitness.judging.signature import check_arguments
 from fitness.judging.timing import ProcessSpread
 from fitness.oracle.cases import Case, Question
@@ -51,7 +51,7 @@ WATCHED_WORK = 1_000_000
 """Operations plus bytes of the largest shape on which a kernel is watched for races, some hundred times slower."""
 WATCHED_SHAPES = 8
 """Most shapes that are watched, of all sizes: what is uneven is found on small ones, what takes many threads on large
-ones."""
+ones, what is done where a dim is large on those where it is."""
 DEEP_EVERY = 4
 """Number of calls, of whatever kind, to one that runs on stacks which are poisoned as far as they go."""
 
@@ -245,8 +245,7 @@ class CpuDevice:
         return partial(self._watched, prepared)
 
     def _watched(self, prepared: PreparedCpuKernel) -> Mapping[str, str]:
-        fitting = self._shapes.small(prepared.supported, WATCHED_WORK)
-        workloads = fitting[:: len(fitting) // -WATCHED_SHAPES][::-1]
+        workloads = varied(self._shapes.small(prepared.supported, WATCHED_WORK), WATCHED_SHAPES)
         team = min(max(self.threads, TEAM.start), TEAM.stop - 1)
         rng = np.random.default_rng()
 

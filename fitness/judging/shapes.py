@@ -17,6 +17,20 @@ from operators.plan.header import read_header
 from operators.plan.reading import Plan, ResolvedPlan
 
 
+def varied(ordered: Sequence[Workload], most: int) -> list[Workload]:
+    """Return at most so many of these shapes, in their order: the largest by each dim, and some from end to end.
+
+    Kernels choose their way by a dim, so that no shape which is large by all of them shows the ways of those that are
+    large by one.
+    """
+    longest = [max(ordered, key=lambda workload: workload.dims[dim]) for dim in ordered[0].dims]
+    chosen = list(dict.fromkeys(longest))[:most]
+    others = [workload for workload in ordered if workload not in chosen]
+    rest = min(most - len(chosen), len(others))
+    chosen += [others[-1 - number * len(others) // rest] for number in range(rest)]
+    return [workload for workload in ordered if workload in chosen]
+
+
 class Shapes:
     """Workloads and hidden shapes of one task."""
 

@@ -177,8 +177,10 @@ def draw(
 
 
 def _departing(operator: Operator, dtype: str, rng: np.random.Generator) -> str | None:
-    """The input of a partial operator that departs in one draw, if any. Nobody declared where such an operator is
-    defined: its distributions are an example's, and a draw that has no result is drawn again."""
+    """The input of a partial operator that departs in one draw, if any.
+
+    Its distributions are an example's and do not say where it is defined: a draw that has no result is drawn again.
+    """
     floating = [t for t in operator.inputs if resolve_dtype(t.dtype, dtype).is_float]
     may = [t.name for t in floating if t.distribution is not None and not t.bounded]
     chosen = int(rng.integers(len(may) + 1)) if operator.partial else len(may)
@@ -188,8 +190,8 @@ def _departing(operator: Operator, dtype: str, rng: np.random.Generator) -> str 
 def _departed(
     values: torch.Tensor, near: torch.Tensor, law: Distribution, element: DType, family: str, rng: np.random.Generator
 ) -> torch.Tensor:
-    """Of either sign where the law has one, against kernels that leave out what negative numbers need; or `near`, moved
-    away from zero until it varies little, against variances of squares less a squared mean."""
+    """The values with either sign where the law has one, against kernels that leave out what negative numbers need; or
+    `near`, moved away from zero until it varies little, against variances of squares less a squared mean."""
     signed = law.kind == "normal" or law.a < 0
     if family == "scaled" and (signed or rng.integers(2)) and values.numel():
         accumulator = resolve_dtype("ACC", element.name).unit_roundoff

@@ -37,7 +37,7 @@ def affine_magnitude(x: Tensor, weight: Tensor, bias: Tensor, eps: float, axis: 
 
 
 def least_deviation(terms: int, dtype: DType) -> float:
-    """How small deviations may be beside the numbers themselves, and be told from roundings.
+    """The least deviations, as a share of the numbers themselves, that are told from roundings.
 
     They are no less than the last place of a sum of all of them, or its roundings would all go the same way.
     """

@@ -12,6 +12,8 @@ from fitness.cpu.races import Found, audited
 from fitness.cpu.target import CpuFitness
 from fitness.evaluation import Rejection, Status
 from fitness.judging.device import KernelFault
+from fitness.judging.shapes import varied
+from operators.definition.spec import Workload
 from operators.kernel import Kernel
 from tests.choosing import some_slow
 from tests.redteam.arena import Arena, Secret
@@ -83,3 +85,14 @@ def test_a_lack_is_no_verdict_and_a_race_is() -> None:
     assert audited(Found(lack="no reason"), "7 shapes") == {"races": "not looked for: no reason"}
     with pytest.raises(KernelFault, match=r"they race \(seen on 7 shapes\)"):
         audited(Found(race="they race"), "7 shapes")
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 8])
+def test_of_each_dim_the_shape_where_it_is_largest_is_watched(most: int) -> None:
+    """A kernel that takes threads for wide rows alone is not seen on shapes that are large by their rows."""
+    sizes = [(1, 1), (3, 17), (2039, 1), (257, 17), (1, 8191), (24, 1000), (4099, 7), (32, 1056), (400, 100)]
+    ordered = [Workload("hidden", {"rows": rows, "cols": cols}) for rows, cols in sizes]
+    found = varied(ordered, most)
+    assert len(found) == most and found == [workload for workload in ordered if workload in found]
+    assert {workload.name for workload in found} >= set(("rows=4099,cols=7", "rows=1,cols=8191")[:most])
+    assert varied(ordered[:1], most) == ordered[:1]
