@@ -174,8 +174,9 @@ extern "C" __global__ void __launch_bounds__(256) tiled(const T* a, const T* b, 
 TILE_SHAPES = ({"m": 17, "n": 35, "k": 49}, {"m": 65, "n": 17, "k": 32})
 
 
-def tiled(source: str, dtype: str = "fp32") -> Verdict:
-    return emulated(Kernel("matrix_mul", "cuda", source), load("matrix_mul"), dtype, shapes=TILE_SHAPES)
+def tiled(source: str, dtype: str = "fp32", *, families: int = 1) -> Verdict:
+    kernel = Kernel("matrix_mul", "cuda", source)
+    return emulated(kernel, load("matrix_mul"), dtype, shapes=TILE_SHAPES, families=families)
 
 
 TILE_MUTANTS = {
@@ -199,7 +200,7 @@ def test_mutants_of_a_tiled_kernel_fail(name: str) -> None:
     edit, status = TILE_MUTANTS[name]
     if "ACC sum;" in edit and "-ftrivial-auto-var-init=pattern" not in flags():
         pytest.skip("this compiler leaves locals as they are")
-    found = tiled(edited(TILE, edit))
+    found = tiled(edited(TILE, edit), families=4)  # one whose terms are mostly zero may miss what lacks a few of them
     assert isinstance(found, Rejection), name
     assert found.status == status or not status
 

@@ -373,7 +373,8 @@ def multiplied(*edits: tuple[str, str]) -> Any:
     for old, new in edits:
         assert source.count(old) == 1, old
         source = source.replace(old, new)
-    return emulated(Kernel("matrix_mul", "cuda", source), load("matrix_mul"), "bf16", shapes=SHAPES)
+    # Of one family alone, such as `few`, whose terms are mostly zero, a fault may miss all that is not.
+    return emulated(Kernel("matrix_mul", "cuda", source), load("matrix_mul"), "bf16", shapes=SHAPES, families=4)
 
 
 def test_a_kernel_on_tensor_cores_with_asynchronous_copies_is_right() -> None:
