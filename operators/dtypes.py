@@ -53,3 +53,11 @@ def resolve_dtype(name: str, task_dtype: str) -> DType:
     elif name == "ACC":
         name = ACCUMULATOR[task_dtype]
     return DTYPES[name]
+
+
+def least_deviation(terms: int, dtype: DType, share: float = 2.0**-12) -> float:
+    """The least deviations of so many numbers, as a share of them, `share` at least, that are told from roundings.
+
+    They are no less than the last place of a sum of all of them, or its roundings would all go the same way.
+    """
+    return max(share, 2 * terms * resolve_dtype("ACC", dtype.name).unit_roundoff, 16 * dtype.unit_roundoff)

@@ -411,13 +411,14 @@ def plan(made: Comparison, cells: Sequence[Cell]) -> ComparisonPlan:
     kind, amount = made.limit
     asking = [cell for cell in cells if cell.config.llm]
     tuned = sum(cell.config.cell.trials for cell in cells if cell.config.cell)
+    workers = [judging_here(cell.config) for cell in cells]
     return ComparisonPlan(
         made.name, [_arm(made, name, cells) for name in made.arms], len(cells), len(asking),
         len({cell.task for cell in cells}), len(made.seeds), kind, amount, tuned,
         _most_usd(kind, amount, asking),
         f"{made.at_once or f'twice the jobs of the pool (8 jobs: {cells_at_once(cells, 8)})'}",
-        min(judging_here(cell.config) for cell in cells),
-        sum(amount / judging_here(cell.config) for cell in cells) if kind == "evaluator_s" else None,
+        min(workers),
+        sum(amount / many for many in workers) if kind == "evaluator_s" else None,
     )  # fmt: skip
 
 

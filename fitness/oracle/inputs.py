@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from operators import drawing
 from operators.catalog import Functions
 from operators.definition.spec import Distribution, Operator, Pattern, Tensor
 from operators.drawing import NOMINAL
-from operators.dtypes import DType, resolve_dtype
+from operators.dtypes import DType, least_deviation, resolve_dtype
 from operators.errors import OperatorError
 
 FEW = "few"
@@ -158,8 +159,8 @@ def draw(
                 )
             drawn = sample(tensor, element, shape, own, rng, device=device, kind=kind, env=env)
             if tensor.name == departing:
-                near = sample(tensor, element, shape, NOMINAL, rng, device=device, env=env)
-                drawn = _departed(drawn, near, tensor.distribution.at(env), element, family, rng)
+                nominal = partial(sample, tensor, element, shape, NOMINAL, rng, device=device, env=env)
+                drawn = _departed(drawn, nominal, tensor.distribution.at(env), element, family, rng)
             if own != family and tensor.name in may_carry and not operator.tolerance.exact_integers:
                 drawn = (
                     drawn * 2.0 ** -FEW_BITS[element.name]
@@ -188,18 +189,22 @@ def _departing(operator: Operator, dtype: str, rng: np.random.Generator) -> str 
 
 
 def _departed(
-    values: torch.Tensor, near: torch.Tensor, law: Distribution, element: DType, family: str, rng: np.random.Generator
+    values: torch.Tensor,
+    nominal: Callable[[], torch.Tensor],
+    law: Distribution,
+    element: DType,
+    family: str,
+    rng: np.random.Generator,
 ) -> torch.Tensor:
     """The values with either sign where the law has one, against kernels that leave out what negative numbers need; or
-    `near`, moved away from zero until it varies little, against variances of squares less a squared mean."""
+    nominal ones, moved away from zero until it varies little, against variances of squares less a squared mean."""
     signed = law.kind == "normal" or law.a < 0
     if family == "scaled" and (signed or rng.integers(2)) and values.numel():
-        accumulator = resolve_dtype("ACC", element.name).unit_roundoff
-        # No less than the last place of a sum of all of them, or its roundings would all go the same way.
-        least = max(LEAST_DEVIATION, 2 * values.numel() * accumulator, 16 * element.unit_roundoff)
+        least = least_deviation(values.numel(), element, LEAST_DEVIATION)
         distance = rng.choice([-1.0, 1.0]) if signed else 1.0
         distance *= 2.0 ** rng.uniform(0, max(-math.log2(least), 0.0))
-        moved: torch.Tensor = near.double() + distance * near.double().std(correction=0)
+        near = nominal().double()
+        moved: torch.Tensor = near + distance * near.std(correction=0)
         return moved.to(values.dtype)
     if signed:
         return values

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from operators.dtypes import DType, resolve_dtype
+from operators.dtypes import DType, least_deviation
 from operators.shared.errors import ROOT_ULPS
 
 
@@ -34,14 +34,6 @@ def affine_magnitude(x: Tensor, weight: Tensor, bias: Tensor, eps: float, axis: 
     scale = weight.abs() * torch.rsqrt(variance)
     product = scale * (of_mean * (1 + 1 / math.sqrt(terms)) + deviation.abs() * (1 / 2 + own))
     return product + bias.abs() / (2 * math.sqrt(terms))
-
-
-def least_deviation(terms: int, dtype: DType) -> float:
-    """The least deviations, as a share of the numbers themselves, that are told from roundings.
-
-    They are no less than the last place of a sum of all of them, or its roundings would all go the same way.
-    """
-    return max(2.0**-12, 2 * terms * resolve_dtype("ACC", dtype.name).unit_roundoff, 16 * dtype.unit_roundoff)
 
 
 def far_from_zero(x: Tensor, axis: int, dtype: DType, rng: np.random.Generator, *, otherwise: Tensor) -> Tensor:

@@ -94,17 +94,21 @@ COMMANDS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("damage", some_slow(DAMAGES, 1))
-def test_a_damaged_run_is_one_line(
-    damage: str, scripted_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+@pytest.fixture
+def copied(scripted_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of a run, whose stages are scripted when it goes on."""
     monkeypatch.setattr(LocalBackend, "pool", lambda _, config, *__: InlinePool(dict(scripted(config.tasks()))))
     folder = tmp_path / "run"
     folder.mkdir()
     shutil.copy(scripted_folder / "evo.duckdb", folder)
-    DAMAGES[damage](folder / "evo.duckdb")
+    return folder
+
+
+@pytest.mark.parametrize("damage", some_slow(DAMAGES, 1))
+def test_a_damaged_run_is_one_line(damage: str, copied: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    DAMAGES[damage](copied / "evo.duckdb")
     for name, *rest in COMMANDS:
-        code, out, err = evo(monkeypatch, capsys, name, str(folder), *rest)
+        code, out, err = evo(monkeypatch, capsys, name, str(copied), *rest)
         said = err.strip().splitlines()
         if code == 0:
             assert len(said) <= 1, (name, err)  # a note at most
@@ -117,13 +121,9 @@ def test_a_damaged_run_is_one_line(
 
 @pytest.mark.parametrize("change", ["source = source || '// not judged'", "values_json = '{\"TILE\": 2}'"])
 def test_a_file_in_the_place_of_the_one_that_was_judged_has_no_verdict(
-    change: str, scripted_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    change: str, copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    monkeypatch.setattr(LocalBackend, "pool", lambda _, config, *__: InlinePool(dict(scripted(config.tasks()))))
-    folder = tmp_path / "run"
-    folder.mkdir()
-    shutil.copy(scripted_folder / "evo.duckdb", folder)
-    edited(f"update kernels set {change}")(folder / "evo.duckdb")
+    edited(f"update kernels set {change}")(copied / "evo.duckdb")
     for name, *rest in (("best", "--show"), ("best", "--package", str(tmp_path / "taken")), *COMMANDS[-1:]):
-        code, _, err = evo(monkeypatch, capsys, name, str(folder), *rest)
+        code, _, err = evo(monkeypatch, capsys, name, str(copied), *rest)
         assert code == 2 and "is not the one that was judged under this id" in err, (name, code, err)

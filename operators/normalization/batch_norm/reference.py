@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from operators import drawing
-from operators.dtypes import DType
+from operators.dtypes import DType, least_deviation
 from operators.relations import Relation, permuted, scaled
-from operators.shared.norms import affine_magnitude, far_from_zero, least_deviation, standardized
+from operators.shared.norms import affine_magnitude, far_from_zero, standardized
 
 
 def reference(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
