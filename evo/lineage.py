@@ -142,9 +142,16 @@ class Lineage:
 
     def wins(self, kernel: Kernel, rival: Kernel) -> tuple[str, ...]:
         """Return the workloads on which a kernel is faster than its rival, by more than LEAST_GAIN and noise."""
+        return tuple(workload for workload, gain in self.gains(kernel, rival).items() if gain > 0)
+
+    def gains(self, kernel: Kernel, rival: Kernel) -> dict[str, float]:
+        """Return the log of how many times as fast as its rival a kernel is, by workload, where it is not alike.
+
+        Workloads on which the two differ by less than LEAST_GAIN or noise are left out.
+        """
         mine, other = self.standing(kernel.id), self.standing(rival.id)
         gains = {workload: mine[workload].over(other[workload]) for workload in mine if workload in other}
-        return tuple(workload for workload, gain in gains.items() if gain.log > LEAST_GAIN and gain.low > 0)
+        return {w: gain.log for w, gain in gains.items() if gain.resolved and abs(gain.log) > LEAST_GAIN}
 
     def _standing(self, evaluation: Evaluation) -> Standing:
         """By way of the anchor; all of it moved so that the mean is the verdict's speedup."""

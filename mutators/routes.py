@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, pairwise
 
 from mutators.analysis.cpp_tree import Side, declared, read_side
 from mutators.analysis.plan_edit import with_tunables
@@ -40,10 +40,10 @@ class Condition:
 class Route:
     """A child that runs the second parent where that is faster, and the first elsewhere.
 
-    Params: `faster` names the workloads on which the second parent is faster, `workload_set` their set. One number of
-    the sizes, a dim or a product of two, tells them from the others: the threshold lies midway between the nearest
-    ones. Names of the second parent that the first uses too get a number. Whether the child is right and fast at all
-    sizes is for the evaluator to say.
+    Params: `gains` are the logs of how many times as fast the second parent is, by workload, of those where that is
+    known beyond doubt; `workload_set` is their set. Numbers of the sizes tell the workloads where it is faster from
+    those where it is slower, with thresholds midway between the nearest ones. Names of the second parent that the first
+    uses too get a number. Whether the child is right and fast at all sizes is for the evaluator to say.
     """
 
     name = "route"
@@ -62,7 +62,7 @@ def _child(request: Request, parents: tuple[Parent, ...], operator: Operator) ->
     if len(parents) < 2 or parents[0].kernel.id == parents[1].kernel.id:
         return None, "a route needs two parents that differ"
     dims = {w.name: w.dims for w in operator.workload_set(request.params["workload_set"])}
-    condition = separated(dims, set(request.params["faster"]))
+    condition = separated(dims, request.params["gains"])
     if condition is None:
         return None, "no size tells where the second parent is the faster one"
     kernel = routed(parents[0].kernel, parents[1].kernel, condition, operator, request.task.dtype)
@@ -73,32 +73,127 @@ def _child(request: Request, parents: tuple[Parent, ...], operator: Operator) ->
 
 # --- where ------------------------------------------------------------------------------------------------------------
 
+TERMS = 3
+"""Dims that a product which tells sizes apart has at most, beside that of all of them."""
 
-def separated(dims: Mapping[str, Mapping[str, int]], faster: set[str]) -> Condition | None:
-    """Return the condition that holds on as many as possible of the workloads `faster` and on no other one.
 
-    `dims` are those of all workloads by name. Among equals it is the one with the widest gap around the threshold. None
-    where there is no such condition, or where it would hold everywhere.
+@dataclass(frozen=True)
+class _Band:
+    """The values of one number of the sizes from above `low` to `high`; None: without an end on that side.
+
+    `gain` is the sum over the workloads within, `gap` the least ratio of two neighbours that an end lies between.
     """
-    found: list[tuple[int, float, Condition]] = []
-    names = list(next(iter(dims.values()), ()))
-    for terms in (*((name,) for name in names), *combinations(names, 2)):
-        sizes = {workload: math.prod(known[term] for term in terms) for workload, known in dims.items()}
-        others = [size for workload, size in sizes.items() if workload not in faster]
-        if not others:
-            return None
-        number = " * ".join(terms)
-        below = [size for workload, size in sizes.items() if workload in faster and size < min(others)]
-        above = [size for workload, size in sizes.items() if workload in faster and size > max(others)]
-        if below:
-            limit = math.isqrt(max(below) * (min(others) - 1))
-            gap = min(others) / max(max(below), 1)
-            found.append((len(below), gap, Condition(f"{number} <= {limit}", f"{number} > {limit}")))
-        if above:
-            limit = math.isqrt(max(others) * (min(above) - 1))
-            gap = min(above) / max(max(others), 1)
-            found.append((len(above), gap, Condition(f"{number} > {limit}", f"{number} <= {limit}")))
-    return max(found, key=lambda each: each[:2])[2] if found else None
+
+    number: str
+    low: int | None
+    high: int | None
+    gain: float
+    gap: float
+
+    @classmethod
+    def between(cls, number: str, below: tuple[int | None, int], above: tuple[int, int | None], gain: float) -> _Band:
+        """The band whose ends lie midway between the neighbours without and within."""
+        (without, first), (last, beyond) = below, above
+        low = None if without is None else math.isqrt(without * (first - 1))
+        high = None if beyond is None else math.isqrt(last * (beyond - 1))
+        pairs = ((without, first), (last, beyond))
+        return cls(number, low, high, gain, min(b / max(a, 1) for a, b in pairs if a is not None and b is not None))
+
+    def has(self, value: int) -> bool:
+        """Whether a value lies in it."""
+        return (self.low is None or value > self.low) and (self.high is None or value <= self.high)
+
+    @property
+    def holds(self) -> str:
+        """The condition as a formula."""
+        return " and ".join(self._ends(above=">", below="<="))
+
+    @property
+    def fails(self) -> str:
+        """Its contrary as a formula."""
+        return " or ".join(self._ends(above="<=", below=">"))
+
+    @property
+    def ends(self) -> int:
+        """The number of ends that it has."""
+        return (self.low is not None) + (self.high is not None)
+
+    def _ends(self, above: str, below: str) -> Iterator[str]:
+        if self.low is not None:
+            yield f"{self.number} {above} {self.low}"
+        if self.high is not None:
+            yield f"{self.number} {below} {self.high}"
+
+
+def separated(dims: Mapping[str, Mapping[str, int]], gains: Mapping[str, float]) -> Condition | None:
+    """Return the condition that gains most, of those that hold on no workload where the second parent is slower.
+
+    `dims` are those of all workloads by name, `gains` the logs of how many times as fast the second parent is, of the
+    workloads where that is known beyond doubt. One number of the sizes, a dim or a product of dims, lies between two
+    ends, of which one may be missing; or it does so on one side of a dim. Among equals it is the condition with the
+    fewest ends, then the one with the widest gaps around them. None where there is no such condition, or where nothing
+    is slower.
+    """
+    if not any(gain < 0 for gain in gains.values()):
+        return None
+    known = {workload: dims[workload] for workload in gains}
+    names = [n for n in next(iter(known.values())) if len({sizes[n] for sizes in known.values()}) > 1]
+    lengths = sorted({*range(1, TERMS + 1), len(names)})
+    numbers = [_Number.of(terms, known) for length in lengths for terms in combinations(names, length)]
+    found: list[tuple[_Band, ...]] = [(band,) for number in numbers for band in number.bands(gains)]
+    for dim in numbers[: len(names)]:
+        for side in dim.sides():
+            within = {w: gain for w, gain in gains.items() if side.has(known[w][dim.text])}
+            found += [(side, band) for number in numbers if number is not dim for band in number.bands(within)]
+    if not found:
+        return None
+    best = max(found, key=_worth)
+    return Condition(" and ".join(band.holds for band in best), " or ".join(band.fails for band in best))
+
+
+def _worth(bands: tuple[_Band, ...]) -> tuple[float, int, float, str]:
+    """The last band's gain is that of all; the text decides between what is alike in all else."""
+    text = " ".join(band.holds for band in bands)
+    return round(bands[-1].gain, 9), -sum(band.ends for band in bands), min(band.gap for band in bands), text
+
+
+@dataclass(frozen=True)
+class _Number:
+    """A number that the sizes of every workload give, as a formula, and the workloads by its value, smallest first."""
+
+    text: str
+    ordered: tuple[tuple[int, tuple[str, ...]], ...]
+
+    @classmethod
+    def of(cls, terms: Sequence[str], dims: Mapping[str, Mapping[str, int]]) -> _Number:
+        """The product of these dims."""
+        by_value: dict[int, tuple[str, ...]] = {}
+        for workload, sizes in dims.items():
+            value = math.prod(sizes[term] for term in terms)
+            by_value[value] = (*by_value.get(value, ()), workload)
+        return cls(" * ".join(terms), tuple(sorted(by_value.items())))
+
+    def bands(self, gains: Mapping[str, float]) -> Iterator[_Band]:
+        """The longest runs of neighbouring values, of the workloads in `gains`, on which nothing is slower."""
+        first: int | None = None
+        below: int | None = None
+        last, total = 0, 0.0
+        for value, workloads in (*self.ordered, (None, ())):
+            at = [gains[workload] for workload in workloads if workload in gains]
+            if value is not None and not at:
+                continue
+            if value is not None and min(at) > 0:
+                first, last, total = value if first is None else first, value, total + sum(at)
+                continue
+            if first is not None and (below, value) != (None, None):
+                yield _Band.between(self.text, (below, first), (last, value), total)
+            first, below, total = None, value, 0.0
+
+    def sides(self) -> Iterator[_Band]:
+        """Everything up to each value but the last, and everything above it."""
+        for (low, _), (high, _) in pairwise(self.ordered):
+            yield _Band.between(self.text, (None, low), (low, high), 0.0)
+            yield _Band.between(self.text, (low, high), (high, None), 0.0)
 
 
 # --- one file of two --------------------------------------------------------------------------------------------------

@@ -338,8 +338,8 @@ class Islands(Chooser):
         alike = (other for other in asked if other and is_outside(other) == is_outside(model))
         return sum(not self._outages.out(other) for other in alike) < self.context.questions
 
-    def _route(self, parent: Elite) -> tuple[Elite, tuple[str, ...]] | None:
-        """The next kernel that a parent is to be led to where that is faster, and the workloads."""
+    def _route(self, parent: Elite) -> tuple[Elite, dict[str, float]] | None:
+        """The next kernel that a parent is to be led to where that is faster, and its gains by workload."""
         known, found = self._exhausted, self._pairs.routes(parent)
         return next((each for each in found if ("route", parent.kernel.id + each[0].kernel.id) not in known), None)
 
@@ -348,7 +348,7 @@ class Islands(Chooser):
         return bool(left) and len(self.population.trials(kernel)) < TRIALS_PER_SOURCE
 
     def _of(
-        self, arm: Arm, number: int, pair: Pair, rng: Random, route: tuple[Elite, tuple[str, ...]] | None
+        self, arm: Arm, number: int, pair: Pair, rng: Random, route: tuple[Elite, dict[str, float]] | None
     ) -> Request:
         """The request of the chosen arm, for a parent, its partner and its route."""
         parent, partner = pair
@@ -366,7 +366,7 @@ class Islands(Chooser):
             if limited := self._lineage.limited_by(parent.kernel.id):
                 params["bottleneck"] = limited
         if arm.mutator == "route" and route:
-            partner, params["faster"] = route[0], list(route[1])
+            partner, params["gains"] = route
         with_partner = ("recombine", "crossover", "route")
         parents = (parent, partner) if partner and arm.mutator in with_partner else (parent,)
         return self._request(number, arm, parents, rng, params)

@@ -321,13 +321,16 @@ class Pairs:
         known = self._lineage
         return bool(known.wins(other.kernel, parent.kernel)) and not known.related(other.kernel, parent.kernel)
 
-    def routes(self, parent: Elite) -> Iterator[tuple[Elite, tuple[str, ...]]]:
-        """Elites of all islands that are faster than a parent on some workloads, and slower on another, with those."""
+    def routes(self, parent: Elite) -> Iterator[tuple[Elite, dict[str, float]]]:
+        """Elites of all islands that are faster than a parent on some workloads, and slower on others.
+
+        With each come the logs of how many times as fast it is, of these workloads.
+        """
         for island in self._population.islands:
             for other in island.ranked():
-                faster = self._lineage.wins(other.kernel, parent.kernel)
-                if faster and self._lineage.wins(parent.kernel, other.kernel):
-                    yield other, faster
+                gains = self._lineage.gains(other.kernel, parent.kernel)
+                if gains and min(gains.values()) < 0 < max(gains.values()):
+                    yield other, gains
 
 
 UNPROFILED = "unprofiled"

@@ -309,7 +309,8 @@ def test_a_route_leads_to_a_kernel_that_is_faster_somewhere_and_no_pair_is_tried
     routes = [i.request for i in events if i.request.mutator == "route"]
     assert len(routes) > 10 and len({request.parents for request in routes}) == len(routes)
     workloads = {t.workload for i in events if i.evaluation for t in i.evaluation.timings}
-    assert all(set() < set(request.params["faster"]) < workloads for request in routes)
+    assert all(set(request.params["gains"]) <= workloads for request in routes)
+    assert all(min(r.params["gains"].values()) < 0 < max(r.params["gains"].values()) for r in routes)
 
 
 @pytest.mark.parametrize("repairs", [0, 1, 3])

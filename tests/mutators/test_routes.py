@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -29,8 +30,9 @@ def kernel(source: str, **values: int) -> Kernel:
     return Kernel("softmax", "cpu", source, values)
 
 
-def route(first: Kernel, second: Kernel, faster: list[str], workload_set: str = "cpu") -> Proposal:
-    params = {"faster": faster, "workload_set": workload_set}
+def route(first: Kernel, second: Kernel, faster: Sequence[str], workload_set: str = "cpu") -> Proposal:
+    names = [workload.name for workload in load(first.operator).workload_set(workload_set)]
+    params = {"gains": {name: 0.5 if name in faster else -0.5 for name in names}, "workload_set": workload_set}
     request = Request(Task(first.operator, "fp32", first.target), 3, "route", (first.id, second.id), 0, params)
     made = mutator("route").propose(request, (Parent(first), Parent(second)), load(first.operator))  # type: ignore[call-arg]
     assert isinstance(made, Proposal)
@@ -43,28 +45,50 @@ def route(first: Kernel, second: Kernel, faster: list[str], workload_set: str = 
 SIZES = st.fixed_dictionaries({"m": st.integers(0, 99), "n": st.integers(0, 99)})
 
 
-@examples(100)
-@given(st.dictionaries(st.text(min_size=1), SIZES, min_size=1, max_size=6), st.data())
-def test_a_condition_holds_where_the_second_is_faster_and_nowhere_else(
+def holding(found: Condition | None, dims: Mapping[str, Mapping[str, int]]) -> set[str]:
+    """The workloads where a condition holds; it fails on all others."""
+    if found is None:
+        return set()
+    names = set(next(iter(dims.values())))
+    holds, fails = ({w for w in dims if parse(text, names).evaluate(dims[w])} for text in (found.holds, found.fails))
+    assert holds and holds.isdisjoint(fails) and holds | fails == set(dims)
+    return holds
+
+
+@examples(200)
+@given(st.dictionaries(st.text(min_size=1), SIZES, min_size=1, max_size=7), st.data())
+def test_a_condition_holds_nowhere_where_the_second_is_slower(
     dims: dict[str, dict[str, int]], data: st.DataObject
 ) -> None:
-    faster = data.draw(st.sets(st.sampled_from(sorted(dims))))
-    found = separated(dims, faster)
-    holds = {w for w in dims if found and parse(found.holds, {"m", "n"}).evaluate(dims[w])}
-    fails = {w for w in dims if found and parse(found.fails, {"m", "n"}).evaluate(dims[w])}
-    assert holds <= faster and (not found or (holds and holds.isdisjoint(fails) and holds | fails == set(dims)))
+    gains = {w: data.draw(st.sampled_from([-0.3, 0.1, 0.7])) for w in data.draw(st.sets(st.sampled_from(sorted(dims))))}
+    holds = holding(separated(dims, gains), dims)
+    assert all(gains.get(w, 0.0) >= 0 for w in holds) and (not holds or any(gains.get(w, 0.0) > 0 for w in holds))
+    faster, slower = ({w for w in gains if sign * gains[w] > 0} for sign in (1, -1))
     sizes = {w: math.prod(dims[w].values()) for w in dims}
-    others = [sizes[w] for w in dims if w not in faster]
-    if faster and others and max(sizes[w] for w in faster) < min(others):
-        assert holds == faster
+    if faster and slower and max(sizes[w] for w in faster) < min(sizes[w] for w in slower):
+        assert holds >= faster, "where one number tells them apart, all of the gain is had"
 
 
 def test_the_threshold_lies_midway_between_the_nearest_sizes() -> None:
     dims = {name: {"rows": 4096, "cols": cols} for name, cols in (("a", 64), ("b", 256), ("c", 4096), ("d", 65536))}
-    assert separated(dims, {"a", "b"}) == Condition("cols <= 1023", "cols > 1023")
-    assert separated(dims, {"d"}) == Condition("cols > 16383", "cols <= 16383")
-    assert separated(dims, {"a", "d"}) in (separated(dims, {"a"}), separated(dims, {"d"}))
-    assert separated(dims, {"b"}) is None and separated(dims, set(dims)) is None and separated(dims, set()) is None
+
+    def told(**gains: float) -> Condition | None:
+        return separated(dims, gains)
+
+    assert told(a=1, b=1, c=-1, d=-1) == Condition("cols <= 1023", "cols > 1023")
+    assert told(a=-1, b=-1, c=-1, d=1) == Condition("cols > 16383", "cols <= 16383")
+    assert told(a=-1, b=0.1, c=-1, d=-1) == Condition("cols > 127 and cols <= 1023", "cols <= 127 or cols > 1023")
+    assert told(a=0.1, b=-1, c=-1, d=0.2) == told(b=-1, c=-1, d=0.2), "the end that gains more"
+    assert told(a=1, c=-1) == Condition("cols <= 511", "cols > 511"), "a size that is in doubt parts nothing"
+    assert told(a=1, b=1) is None and told(a=-1) is None and told() is None
+
+
+def test_a_number_of_all_dims_or_two_of_them_tell_sizes_apart() -> None:
+    cubes = {f"{x},{y},{z}": {"x": x, "y": y, "z": z} for x in (64, 256) for y in (64, 256) for z in (64, 256)}
+    small = {w: 0.5 if math.prod(dims.values()) <= 64 * 64 * 256 else -0.5 for w, dims in cubes.items()}
+    assert separated(cubes, small) == Condition("x * y * z <= 2097151", "x * y * z > 2097151")
+    corner = {w: 0.5 if dims["x"] == 64 and dims["z"] == 256 else -0.5 for w, dims in cubes.items()}
+    assert holding(separated(cubes, corner), cubes) == {w for w, gain in corner.items() if gain > 0}
 
 
 # --- one file of two ---------------------------------------------------------------------------------------------
