@@ -81,7 +81,8 @@ TERMS = 3
 class _Band:
     """The values of one number of the sizes from above `low` to `high`; None: without an end on that side.
 
-    `gain` is the sum over the workloads within, `gap` the least ratio of two neighbours that an end lies between.
+    `gain` is the sum over the workloads within. `gap` is the least ratio of two neighbours that an end lies between, as
+    a share of the ratio of the largest value to the smallest, both as logarithms: products are large numbers.
     """
 
     number: str
@@ -91,13 +92,16 @@ class _Band:
     gap: float
 
     @classmethod
-    def between(cls, number: str, below: tuple[int | None, int], above: tuple[int, int | None], gain: float) -> _Band:
+    def between(
+        cls, number: _Number, below: tuple[int | None, int], above: tuple[int, int | None], gain: float = 0.0
+    ) -> _Band:
         """The band whose ends lie midway between the neighbours without and within."""
         (without, first), (last, beyond) = below, above
         low = None if without is None else math.isqrt(without * (first - 1))
         high = None if beyond is None else math.isqrt(last * (beyond - 1))
-        pairs = ((without, first), (last, beyond))
-        return cls(number, low, high, gain, min(b / max(a, 1) for a, b in pairs if a is not None and b is not None))
+        pairs = [(a, b) for a, b in ((without, first), (last, beyond)) if a is not None and b is not None]
+        gap = min(_growth(*pair) for pair in pairs) / _growth(number.ordered[0][0], number.ordered[-1][0])
+        return cls(number.text, low, high, gain, gap)
 
     def has(self, value: int) -> bool:
         """Whether a value lies in it."""
@@ -151,10 +155,14 @@ def separated(dims: Mapping[str, Mapping[str, int]], gains: Mapping[str, float])
     return Condition(" and ".join(band.holds for band in best), " or ".join(band.fails for band in best))
 
 
-def _worth(bands: tuple[_Band, ...]) -> tuple[float, int, float, str]:
-    """The last band's gain is that of all; the text decides between what is alike in all else."""
-    text = " ".join(band.holds for band in bands)
-    return round(bands[-1].gain, 9), -sum(band.ends for band in bands), min(band.gap for band in bands), text
+def _worth(bands: tuple[_Band, ...]) -> tuple[float, int, float, int]:
+    """The last band's gain is that of all. Where dims grow together, their product says how much there is to do."""
+    gap = round(min(band.gap for band in bands), 9)
+    return round(bands[-1].gain, 9), -sum(band.ends for band in bands), gap, sum(band.number.count("*") for band in bands)
+
+
+def _growth(low: int, high: int) -> float:
+    return math.log(max(high, 1) / max(low, 1)) or 1.0
 
 
 @dataclass(frozen=True)
@@ -186,14 +194,14 @@ class _Number:
                 first, last, total = value if first is None else first, value, total + sum(at)
                 continue
             if first is not None and (below, value) != (None, None):
-                yield _Band.between(self.text, (below, first), (last, value), total)
+                yield _Band.between(self, (below, first), (last, value), total)
             first, below, total = None, value, 0.0
 
     def sides(self) -> Iterator[_Band]:
         """Everything up to each value but the last, and everything above it."""
         for (low, _), (high, _) in pairwise(self.ordered):
-            yield _Band.between(self.text, (None, low), (low, high), 0.0)
-            yield _Band.between(self.text, (low, high), (high, None), 0.0)
+            yield _Band.between(self, (None, low), (low, high))
+            yield _Band.between(self, (low, high), (high, None))
 
 
 # --- one file of two --------------------------------------------------------------------------------------------------
