@@ -157,8 +157,8 @@ def separated(dims: Mapping[str, Mapping[str, int]], gains: Mapping[str, float])
 
 def _worth(bands: tuple[_Band, ...]) -> tuple[float, int, float, int]:
     """The last band's gain is that of all. Where dims grow together, their product says how much there is to do."""
-    gap = round(min(band.gap for band in bands), 9)
-    return round(bands[-1].gain, 9), -sum(band.ends for band in bands), gap, sum(band.number.count("*") for band in bands)
+    gap, terms = min(band.gap for band in bands), sum(band.number.count("*") for band in bands)
+    return round(bands[-1].gain, 9), -sum(band.ends for band in bands), round(gap, 9), terms
 
 
 def _growth(low: int, high: int) -> float:

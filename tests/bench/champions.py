@@ -291,6 +291,7 @@ def told(found: Evaluation) -> Row:
     if found.log_speedup is not None and found.log_speedup_se is not None:
         row["over_naive"] = _interval(LogRatio(found.log_speedup, found.log_speedup_se))
         row["beside_naive"] = _by_workload(found.timings)
+        row["latency_us"] = {timing.workload: round(timing.latency_us, 3) for timing in found.timings}
     if found.library_timings:
         row["over_library"] = _interval(mean([LogRatio(t.log_ratio, t.log_ratio_se) for t in found.library_timings]))
         row["library"] = library_calls(found.library_timings)
