@@ -8,9 +8,12 @@ all that decides about it, for later processes of the machine.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import math
 import os
+import re
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -41,6 +44,9 @@ HOPELESS = 4.0
 """Factor over the fastest call so far on a workload from which a slower one is not called again there."""
 CLOSE = 1.02
 """Factor over the least time up to which calls are told apart by noise alone, as two names of one kernel."""
+CRASHES = 2
+"""Crashes in a row after which a call is not made any more: one alone may be the machine's fault."""
+_FATAL = re.compile(r"^Fatal Python error: (.*)$", re.MULTILINE)
 DISTRIBUTIONS: Mapping[str, tuple[str, ...]] = {
     "torch": ("torch",), "numpy": ("numpy",), "scipy": ("scipy",),
     "cupy": ("cupy-cuda13x", "cupy-cuda12x", "cupy-cuda11x", "cupy"), "triton": ("triton",),
@@ -284,7 +290,8 @@ class TaskLibrary:
     ) -> Iterator[tuple[KernelSession, Sequence[Sequence[Placed]]]]:
         names, inputs = [workload.name for workload in self._workloads], self._inputs()
         numbers = [names.index(name) for name in workloads]
-        with self._session(call, numbers) as session:
+        crashes = _path(self._operator, self._place(), [call.name]).with_suffix(".crashes")
+        with remembered(crashes), self._session(call, numbers) as session:
             with self._device.machine(exclusive=False):
                 placed = inputs.placed(session, numbers)
             yield session, placed
@@ -363,6 +370,33 @@ def _code(folder: Path) -> str:
 
     files = [folder / "operator.toml", folder / "reference.py", folder / LIBRARIES, *sorted(ROOT.glob("shared/*.py"))]
     return digest(*(read_bytes(path) for path in files if path.is_file()))
+
+
+# --- crashes ----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def remembered(path: Path) -> Iterator[None]:
+    """With a fatal signal of this process written to a file, which is gone once the process has lived through.
+
+    Calls on a GPU run in the judge's own process: one that faults there takes the verdict with it, and every further
+    attempt of that verdict too. A process that is killed from outside writes nothing. It raises OperatorError where the
+    file has CRASHES of them.
+    """
+    known = _FATAL.findall(path.read_text(encoding="utf-8", errors="replace")) if path.exists() else []
+    if len(known) >= CRASHES:
+        raise OperatorError(f"it ended the process that called it {len(known)} times: {known[-1]}; see {path}")
+    before = faulthandler.is_enabled()
+    with path.open("ab") as file:
+        faulthandler.enable(file)
+        try:
+            yield
+        finally:
+            if before:
+                faulthandler.enable(sys.__stderr__ or file)
+            else:
+                faulthandler.disable()
+    path.unlink(missing_ok=True)
 
 
 # --- the trial --------------------------------------------------------------------------------------------------------

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import math
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -32,6 +36,7 @@ from fitness.judging.library import (
     keep,
     kept,
     known,
+    remembered,
     taken,
 )
 from fitness.judging.timed_inputs import STANDING_SETS
@@ -348,6 +353,47 @@ def test_what_the_compiler_makes_of_the_expression_is_a_rival(
     own, compiled = found.tried
     assert compiled.name == f"torch.compile({own.name})" and (own.kind, compiled.kind) == ("call", "compiled")
     assert compiled.left_out == "" and set(compiled.us) == {w.name for w in stage.workloads}
+
+
+CRASH = """
+import ctypes, os, signal, sys
+from pathlib import Path
+from fitness.judging.library import remembered
+with remembered(Path(sys.argv[1])):
+    {}
+"""
+
+
+def test_a_call_that_ends_its_process_twice_is_made_no_more(tmp_path: Path) -> None:
+    path = tmp_path / "call.crashes"
+
+    def process(does: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", CRASH.format(does), str(path)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    crash, killed, lives = "ctypes.string_at(0)", "os.kill(os.getpid(), signal.SIGKILL)", "pass"
+    ends = [process(does).returncode for does in (crash, lives, killed, killed, crash)]
+    assert ends == [-signal.SIGSEGV, 0, -signal.SIGKILL, -signal.SIGKILL, -signal.SIGSEGV], "none of them in a row"
+    assert process(crash).returncode == -signal.SIGSEGV
+    last = process(lives)
+    assert last.returncode == 1 and "it ended the process that called it 2 times: Segmentation fault" in last.stderr
+    faulthandler.enable()
+    with remembered(tmp_path / "other"):
+        pass
+    assert faulthandler.is_enabled() and not (tmp_path / "other").exists()
+
+
+def test_calls_that_end_their_process_leave_the_others_to_choose_from(with_calls: Operator, tmp_path: Path) -> None:
+    stage = CpuFitness(with_calls, Task("axpb", "fp32", "cpu"), workload_set="cpu", folder=tmp_path)
+    try:
+        chosen = stage.bench.library
+        path = library._path(with_calls, chosen._place(), ["torch.add"]).with_suffix(".crashes")
+        path.write_text("Fatal Python error: Bus error\n\nCurrent thread\n" * 2)
+        found = chosen.choice()
+    finally:
+        stage.close()
+    assert {t.name for t in found.best.values()} == {"numpy.multiply"}
+    assert "it ended the process that called it 2 times: Bus error" in found.tried[0].left_out
 
 
 @pytest.mark.slow
