@@ -160,6 +160,12 @@ class CpuDevice:
 
     # --- run --------------------------------------------------------------------------------------------------------
 
+    def takes(self, prepared: Prepared, dims: Mapping[str, int]) -> bool:
+        assert isinstance(prepared, PreparedCpuKernel)
+        with suppress(PlanError):
+            return prepared.plan.supports(self.operator, dims, prepared.kernel.values, self.facts, self.task.dtype)
+        return False
+
     def open(self, prepared: Prepared, *, fresh: bool = False) -> CpuSession:
         assert isinstance(prepared, PreparedCpuKernel)
         try:

@@ -7,7 +7,7 @@ import os
 import pickle
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from traceback import clear_frames
@@ -356,6 +356,14 @@ class CudaDevice:
         return resolved(dict.fromkeys(plan.occupancy_kernels, 1) | occupancy)
 
     # --- run --------------------------------------------------------------------------------------------------------
+
+    def takes(self, prepared: Prepared, dims: Mapping[str, int]) -> bool:
+        assert isinstance(prepared, PreparedCudaKernel)
+        with suppress(PlanError):
+            return prepared.plan.supports(
+                self.operator, dims, prepared.kernel.values, self._facts.plan_facts, self.task.dtype
+            )
+        return False
 
     def open(self, prepared: Prepared, *, fresh: bool = False) -> CudaSession:
         assert isinstance(prepared, PreparedCudaKernel)

@@ -166,6 +166,10 @@ class Device(Protocol):
         """Parse, check and compile; what was compiled before is taken from disk."""
         ...
 
+    def takes(self, prepared: Prepared, dims: Mapping[str, int]) -> bool:
+        """Whether what a kernel requires holds for these dims, those that depend on the data included."""
+        ...
+
     def open(self, prepared: Prepared, *, fresh: bool = False) -> KernelSession:
         """`fresh`: in a process that has run no other kernel."""
         ...
