@@ -155,8 +155,12 @@ class CpuDevice:
         self._kept.add(name, made)
         return made
 
-    def resolve(self, plan: Plan, kernel: Kernel, dims: Mapping[str, int]) -> ResolvedPlan:
-        return plan.resolve(self.operator, dtype=self.task.dtype, dims=dims, values=kernel.values, facts=self.facts)
+    def resolve(
+        self, plan: Plan, kernel: Kernel, dims: Mapping[str, int], facts: Mapping[str, int] | None = None
+    ) -> ResolvedPlan:
+        """The plan on some dims, on this machine or on one of which other facts are known. Raises PlanError."""
+        facts = facts or self.facts
+        return plan.resolve(self.operator, dtype=self.task.dtype, dims=dims, values=kernel.values, facts=facts)
 
     # --- run --------------------------------------------------------------------------------------------------------
 
@@ -166,17 +170,17 @@ class CpuDevice:
             return prepared.plan.supports(self.operator, dims, prepared.kernel.values, self.facts, self.task.dtype)
         return False
 
-    def open(self, prepared: Prepared, *, fresh: bool = False) -> CpuSession:
+    def open(self, prepared: Prepared, *, fresh: bool = False, elsewhere: bool = False) -> CpuSession:
         assert isinstance(prepared, PreparedCpuKernel)
         try:
-            return self._opened(prepared)
+            return self._opened(prepared, elsewhere=elsewhere)
         except FileNotFoundError:  # evicted since it was prepared
             again = self.prepare(prepared.kernel)
         if isinstance(again, Rejection):
             raise KernelFault(again.status, again.message)
-        return self._opened(again)
+        return self._opened(again, elsewhere=elsewhere)
 
-    def _opened(self, prepared: PreparedCpuKernel) -> CpuSession:
+    def _opened(self, prepared: PreparedCpuKernel, *, elsewhere: bool) -> CpuSession:
         with held(prepared.build.library) as library:
             runner = CpuRunner(threads=self.threads)
             try:
@@ -184,7 +188,7 @@ class CpuDevice:
             except UNANSWERED:
                 runner.close()
                 raise
-        return CpuSession(self, runner, prepared, self._oracle)
+        return CpuSession(self, runner, prepared, self._oracle, elsewhere=elsewhere)
 
     def expect(self, sessions: int) -> None:
         """Nothing: a process starts within milliseconds here."""
@@ -284,6 +288,20 @@ class CpuDevice:
             return remeasure(found) if again else found
 
 
+@dataclass(frozen=True)
+class Machine:
+    """Cores that a plan knows of, and threads that OpenMP has: fewer where a program says so."""
+
+    cores: int
+    team: int
+
+    @classmethod
+    def drawn(cls, threads: int, rng: np.random.Generator) -> Machine:
+        """A machine that has another number of cores than this one, as programs elsewhere find it."""
+        cores = int(rng.integers(1, threads)) if threads > 1 and rng.integers(2) else threads + 1
+        return cls(cores, cores if rng.integers(2) else int(rng.integers(1, cores + 1)))
+
+
 class CpuSession:
     """`fitness.judging.device.KernelSession`: a runner, and the memory it shares with us."""
 
@@ -295,8 +313,12 @@ class CpuSession:
         oracle: Oracle,
         *,
         loaded: Callable[[], object] = lambda: None,
+        elsewhere: bool = False,
     ) -> None:
-        """`loaded` waits until `runner` can be asked for anything, and raises KernelFault where that never comes."""
+        """`loaded` waits until `runner` can be asked for anything, and raises KernelFault where that never comes.
+
+        `elsewhere`: each question is put as on another machine.
+        """
         self.charged = False  # the operating system stamps both ends of a call
         self.seals = prepared is not None
         self._device = device
@@ -307,9 +329,13 @@ class CpuSession:
         self._loaded = loaded
         self._slots: dict[int, tuple[Question, Region]] = {}
         self._rng = np.random.default_rng()
+        self._elsewhere = elsewhere
+        self._machine = Machine(device.threads, device.threads)
 
     def bind(self, slot: int, question: Question, *, at_end: bool) -> None:
         self._loaded()
+        if self._elsewhere and (slot not in self._slots or self._slots[slot][0] is not question):
+            self._machine = Machine.drawn(self._device.threads, self._rng)
         resolved = self._resolved(question)
         sizes = self._oracle.work_sizes(question.dims) | (
             {b.name: b.bytes for b in resolved.buffers} if resolved else {}
@@ -337,7 +363,8 @@ class CpuSession:
             question.region.flush()
             work.flush()
         deep = self._prepared is not None and not self._rng.integers(DEEP_EVERY)
-        return self._runner.run(slot, slot, timeout_s=CALL_LIMIT_S, poison=poison, deep=deep, sealed=sealed)
+        team = 0 if slot else self._machine.team
+        return self._runner.run(slot, slot, timeout_s=CALL_LIMIT_S, poison=poison, deep=deep, sealed=sealed, team=team)
 
     def work(self, slot: int) -> Region:
         return self._slots[slot][1]
@@ -350,7 +377,8 @@ class CpuSession:
             return None
         device, name = self._device, question.workload.name
         try:
-            resolved = device.resolve(self._prepared.plan, self._prepared.kernel, question.dims)
+            facts = plan_facts(self._machine.cores)
+            resolved = device.resolve(self._prepared.plan, self._prepared.kernel, question.dims, facts)
         except PlanError as error:
             raise KernelFault(Status.INVALID, f"on {name}: {error}") from None
         problem = check_arguments(resolved, self._prepared.build.params, device.operator, device.task.dtype)

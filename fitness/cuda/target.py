@@ -365,7 +365,7 @@ class CudaDevice:
             )
         return False
 
-    def open(self, prepared: Prepared, *, fresh: bool = False) -> CudaSession:
+    def open(self, prepared: Prepared, *, fresh: bool = False, elsewhere: bool = False) -> CudaSession:
         assert isinstance(prepared, PreparedCudaKernel)
         kernel = prepared
 

@@ -214,9 +214,9 @@ class TaskBench:
     # --- sessions ---------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def session(self, prepared: Prepared, *, fresh: bool = False) -> Iterator[KernelSession]:
+    def session(self, prepared: Prepared, *, fresh: bool = False, elsewhere: bool = False) -> Iterator[KernelSession]:
         """A session with a candidate, ended on leaving."""
-        session = self.device.open(prepared, fresh=fresh)
+        session = self.device.open(prepared, fresh=fresh, elsewhere=elsewhere)
         try:
             yield session
         except BaseException:
@@ -477,7 +477,7 @@ class Pipeline:
                 with _clock(stage_ms, "verify"):
                     errors = self._checks.verify(session, prepared, hidden)
                     errors += self._at_size(session, prepared, [workload] * at_size(self.oracle.deals))
-                    errors += self._unlisted(session, prepared, FULL_UNLISTED, FULL_UNLISTED)
+                    errors += self._unlisted(prepared, FULL_UNLISTED, FULL_UNLISTED)
                     errors += self._checks.probe(session, prepared, self._some(prepared, 1)[0])
                 with _clock(stage_ms, "time"), self.bench.another(anchor.kernel) as other:
                     measured = self.bench.against([session], [other], FULL, race=False)
@@ -526,7 +526,7 @@ class Pipeline:
         hidden = self._dealt(supported, 2 * len(supported), self.oracle.deals)
         errors = self._checks.verify(session, prepared, hidden)
         errors += self._at_size(session, prepared, [*self.workloads] * self.bench.inputs.most)
-        errors += self._unlisted(session, prepared, max(len(self.workloads), CONFIRM_UNLISTED), CONFIRM_UNLISTED)
+        errors += self._unlisted(prepared, max(len(self.workloads), CONFIRM_UNLISTED), CONFIRM_UNLISTED)
         reruns = max(LEAST_RERUNS, -(-CONFIRM_RERUNS // len(self.workloads)))
         errors += self._at_each_size(session, prepared, reruns=reruns)
         for workload in (*self._some(prepared, CONFIRM_PROBES), self.workloads[-1]):
@@ -555,11 +555,12 @@ class Pipeline:
         self._checks.in_turn(drawn, use)
         return errors
 
-    def _unlisted(self, session: KernelSession, prepared: Prepared, beside: int, between: int) -> list[CheckError]:
-        """Checks on shapes that no file lists."""
+    def _unlisted(self, prepared: Prepared, beside: int, between: int) -> list[CheckError]:
+        """Checks on shapes that no file lists, as on other machines than this: a program may have either."""
         errors: list[CheckError] = []
         cases = self.bench.unlisted(prepared, beside, between)
-        self._checks.in_turn(cases, lambda case: errors.extend(self._checks.check(session, prepared, case)))
+        with self.bench.session(prepared, elsewhere=True) as session:
+            self._checks.in_turn(cases, lambda case: errors.extend(self._checks.check(session, prepared, case)))
         return errors
 
     def _some(self, prepared: Prepared, count: int) -> list[Workload]:
