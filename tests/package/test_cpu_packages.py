@@ -40,6 +40,19 @@ for wrong, said in ((x.double(), "holds fp64"), (turned, "not contiguous"), (x[0
     else:
         raise AssertionError(said)
 """
+MORE_THREADS = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import dot_product_kernel, torch
+kernel = dot_product_kernel.load()
+x, y = torch.ones(1 << 20), torch.ones(1 << 20)
+for threads in (None, 1, 64):
+    if threads:
+        torch.set_num_threads(threads)
+    assert float(kernel(x, y)) == 1 << 20, (threads, float(kernel(x, y)))
+    assert threads in (None, torch.get_num_threads())
+"""
+BY_CORES = Path(__file__).parents[1] / "redteam" / "right" / "dot_product_by_cores.cpp"
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +85,14 @@ def test_a_wrong_kernel_fails_the_test_of_its_package(folder: Path, tmp_path: Pa
 @pytest.mark.slow
 def test_tensors_of_torch_are_taken_and_wrong_ones_refused(folder: Path) -> None:
     done = alone(CALLS, str(folder.parent))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_a_kernel_has_no_more_threads_than_there_are_cores(tmp_path: Path) -> None:
+    """It was judged so, and its scratch may have room for no more."""
+    write_package(from_file("dot_product", str(BY_CORES), target="cpu"), tmp_path / "dot_product_kernel")
+    done = alone(MORE_THREADS, str(tmp_path))
     assert done.returncode == 0, done.stderr
 
 
