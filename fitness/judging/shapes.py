@@ -12,8 +12,9 @@ import numpy as np
 from fitness.evaluation import Rejection, Status
 from fitness.oracle.inputs import Inputs, draw
 from fitness.oracle.verify import Oracle
+from operators.definition.domain import conditions, is_doubled
 from operators.definition.spec import HIDDEN, HIDDEN_NEEDED, Operator, Task, Workload
-from operators.expression import ExpressionError
+from operators.expression import ExpressionError, parse
 from operators.kernel import Kernel
 from operators.plan.header import read_header
 from operators.plan.reading import Plan, ResolvedPlan
@@ -118,8 +119,7 @@ class UnlistedShapes:
     """Shapes that no file lists, drawn anew for every check.
 
     A plan chooses its way by sizes, and the ways of large sizes are seen on workloads alone, whose sizes are round. A
-    shape keeps what all listed ones have in common: sizes that are the same in all, divisors, powers of two, and which
-    of two dims is the larger.
+    shape keeps what all listed ones have in common (`operators.definition.domain.conditions`).
     """
 
     def __init__(self, operator: Operator) -> None:
@@ -128,9 +128,9 @@ class UnlistedShapes:
         sizes = {dim: {dims[dim] for dims in listed} for dim in operator.dims}
         self._step = {dim: math.gcd(*values) for dim, values in sizes.items()}
         self._fixed = {dim for dim, values in sizes.items() if len(values) == 1}
-        self._doubled = {dim for dim, values in sizes.items() if all(n > 0 and n & (n - 1) == 0 for n in values)}
-        pairs = [(low, high) for low in operator.dims for high in operator.dims if low != high]
-        self._ordered = [(low, high) for low, high in pairs if all(dims[low] <= dims[high] for dims in listed)]
+        self._doubled = {dim for dim, values in sizes.items() if is_doubled(values)}
+        known = {*operator.dims, *operator.derived}
+        self._conditions = [parse(text, known) for text in conditions(operator)]
 
     def beside(self, workload: Workload, rng: np.random.Generator) -> Workload | None:
         """A shape of which some sizes are a little larger than a workload's, and none is smaller; None where none may
@@ -181,11 +181,10 @@ class UnlistedShapes:
         return next((shape for shape in shapes if self._may_be(shape)), None)
 
     def _may_be(self, shape: Workload) -> bool:
-        if any(shape.dims[low] > shape.dims[high] for low, high in self._ordered):
-            return False
         try:
             env = self._operator.environment(shape.dims)
             known = env | dict.fromkeys(self._operator.data_dims, 1)
-            return all(size >= 0 for tensor in self._operator.tensors for size in tensor.sizes(known))
+            holds = all(condition.evaluate(env) for condition in self._conditions)
+            return holds and all(size >= 0 for tensor in self._operator.tensors for size in tensor.sizes(known))
         except ExpressionError:
             return False
