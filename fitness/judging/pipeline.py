@@ -53,7 +53,7 @@ Threads that race may do so at one size alone."""
 CONFIRM_PROBES = 3
 FULL_UNLISTED, CONFIRM_UNLISTED = 1, 8
 """Unlisted shapes beside workloads, and as many between these and hidden ones, of the two upper levels; a confirmation
-takes one beside every workload at least."""
+takes two beside every workload at least."""
 ANCHORS_KEPT = 4
 
 T = TypeVar("T")
@@ -182,13 +182,18 @@ class TaskBench:
         is right on, is asked.
         """
         shapes, naive = UnlistedShapes(self.operator), self.device.prepare(self.baseline)
-        ways = [shapes.beside] * beside + [shapes.between] * between
-        families = dealt(self.oracle.deals, len(ways), self.rng)
-        first = int(self.rng.integers(len(self.workloads)))
+        families = dealt(self.oracle.deals, beside + between, self.rng)
+        first, many = int(self.rng.integers(len(self.workloads))), len(self.workloads)
+
+        def drawn(number: int) -> Workload | None:
+            workload = self.workloads[(first + number) % many]
+            if number < beside:
+                return shapes.beside(workload, self.rng, odd=number // many % 2 == 0)
+            return shapes.between(workload, self.rng)
 
         def cases() -> Iterator[Case]:
-            for number, (draw, family) in enumerate(zip(ways, families, strict=True), first):
-                shape = draw(self.workloads[number % len(self.workloads)], self.rng)
+            for number, family in enumerate(families):
+                shape = drawn(number)
                 if shape is None:
                     continue
                 try:
@@ -526,7 +531,7 @@ class Pipeline:
         hidden = self._dealt(supported, 2 * len(supported), self.oracle.deals)
         errors = self._checks.verify(session, prepared, hidden)
         errors += self._at_size(session, prepared, [*self.workloads] * self.bench.inputs.most)
-        errors += self._unlisted(prepared, max(len(self.workloads), CONFIRM_UNLISTED), CONFIRM_UNLISTED)
+        errors += self._unlisted(prepared, max(2 * len(self.workloads), CONFIRM_UNLISTED), CONFIRM_UNLISTED)
         reruns = max(LEAST_RERUNS, -(-CONFIRM_RERUNS // len(self.workloads)))
         errors += self._at_each_size(session, prepared, reruns=reruns)
         for workload in (*self._some(prepared, CONFIRM_PROBES), self.workloads[-1]):

@@ -20,7 +20,7 @@ from operators.plan.header import read_header
 from operators.plan.reading import Plan, ResolvedPlan
 
 LEAST_SIZE = 16
-"""Smallest size that is drawn: numbers below it, such as a stride, are as often parameters as sizes."""
+"""Smallest size that grows: numbers below it, such as a stride, are as often parameters as sizes."""
 GROWTH = 16
 """A size beside a workload's exceeds it by this part at most, so that memory which holds one holds the other."""
 COARSEST_GRAIN = 7
@@ -132,15 +132,17 @@ class UnlistedShapes:
         known = {*operator.dims, *operator.derived}
         self._conditions = [parse(text, known) for text in conditions(operator)]
 
-    def beside(self, workload: Workload, rng: np.random.Generator) -> Workload | None:
+    def beside(self, workload: Workload, rng: np.random.Generator, *, odd: bool) -> Workload | None:
         """A shape of which some sizes are a little larger than a workload's, and none is smaller; None where none may
-        be."""
+        be. They are `odd`, against kernels that go by vectors, or as round as vectors are, against those that go by
+        tiles."""
         may = [dim for dim, size in workload.dims.items() if self._varies(dim, size) and dim not in self._doubled]
 
         def drawn() -> dict[str, int]:
-            grain = self._grain(rng)
-            moved = [dim for dim in may if rng.integers(4)] or [may[int(rng.integers(len(may)))]]
-            return {d: self._larger(d, n, grain, rng) if d in moved else n for d, n in workload.dims.items()}
+            grain, all_move = 1 if odd else self._grain(rng), rng.integers(2)
+            moved = [dim for dim in may if all_move or rng.integers(4)] or [may[int(rng.integers(len(may)))]]
+            grown = {dim: self._larger(dim, workload.dims[dim], grain, rng) for dim in moved}
+            return {**workload.dims, **grown}
 
         return self._first(drawn) if may else None
 
@@ -149,7 +151,7 @@ class UnlistedShapes:
         hidden = self._operator.hidden[int(rng.integers(len(self._operator.hidden)))]
 
         def drawn() -> dict[str, int]:
-            grain, way = self._grain(rng), rng.random()
+            grain, way = self._grain(rng) if rng.integers(2) else 1, rng.random()
             return {d: self._on_the_way(d, n, hidden.dims[d], way, grain) for d, n in workload.dims.items()}
 
         return self._first(drawn)
@@ -158,23 +160,29 @@ class UnlistedShapes:
         return size >= LEAST_SIZE and dim not in self._fixed
 
     def _grain(self, rng: np.random.Generator) -> int:
-        """The number that sizes of one shape are multiples of; 1 for half of them."""
-        return int(2 ** (rng.integers(2) * rng.integers(1, COARSEST_GRAIN + 1)))
+        """The number that sizes of one shape are multiples of."""
+        return int(2 ** rng.integers(1, COARSEST_GRAIN + 1))
 
     def _larger(self, dim: str, size: int, grain: int, rng: np.random.Generator) -> int:
-        room = size // GROWTH
-        step = next((step for step in (math.lcm(self._step[dim], grain), self._step[dim]) if step <= room), 0)
-        return (size // step + int(rng.integers(1, room // step + 1))) * step if step else size
+        room, own = size // GROWTH, self._step[dim]
+        step = next((step for step in (math.lcm(own, grain), own) if step <= room), 0)
+        if not step:
+            return size
+        least, most = size // step + 1, (size + room) // step
+        count = int(rng.integers(least, most + 1))
+        if grain == 1 and count % 2 == 0:
+            count = count - 1 if count > least else min(count + 1, most)
+        return count * step
 
     def _on_the_way(self, dim: str, size: int, other: int, way: float, grain: int) -> int:
-        if not self._varies(dim, size):
+        if min(size, other) < 1 or dim in self._fixed:
             return size
-        found = size ** (1 - way) * max(other, LEAST_SIZE) ** way
+        found = float(size) ** (1 - way) * float(other) ** way
         if dim in self._doubled:
             return int(2 ** round(math.log2(found)))
         step = math.lcm(self._step[dim], grain)
-        step = step if step <= found else self._step[dim]
-        return int(max(found // step, 1)) * step
+        step = step if step <= found / 2 else self._step[dim]
+        return max(round(found / step), 1) * step
 
     def _first(self, draw_dims: Callable[[], dict[str, int]]) -> Workload | None:
         shapes = (Workload(HIDDEN, draw_dims()) for _ in range(REDRAWS))
