@@ -12,7 +12,8 @@ from tests.structure import ROOT
 
 CLASSES = frozenset((
     "leftovers", "partial", "constant", "tolerance", "matched_ratio", "nan", "inputs", "replay", "precision", "shapes",
-    "caching", "bounds", "races", "timing", "looks", "compile", "escape", "library", "decoys", "bombs", "elsewhere",
+    "caching", "bounds", "races", "timing", "looks", "compile", "escape", "library", "decoys", "bombs",
+    "elsewhere",
 ))  # fmt: skip
 IN_TEST_ESCAPE = "bombs"
 
@@ -36,7 +37,8 @@ BRIEF = frozenset((
     "matched_ratio/one_of_two_hundred", "nan/all_nan", "inputs/cast_away_const", "replay/counts_calls",
     "precision/bf16_products", "shapes/large_but_not_huge", "caching/behind_an_input", "bounds/index_past_the_columns",
     "races/critical_two_names", "timing/clock_replaced", "looks/asks_for_another_judge", "compile/assembly",
-    "escape/builtin_fork", "library/dlopen", "decoys/clones", "right/axpb_backwards", "bombs/memory", "elsewhere/threads_left",
+    "escape/builtin_fork", "library/dlopen", "decoys/clones", "right/axpb_backwards", "bombs/memory",
+    "elsewhere/threads_left",
 ))  # fmt: skip
 """Canaries that run without --slow: at least one of each class, and a right kernel."""
 
