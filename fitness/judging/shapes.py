@@ -177,7 +177,7 @@ class UnlistedShapes:
     def _on_the_way(self, dim: str, size: int, other: int, way: float, grain: int) -> int:
         if min(size, other) < 1 or dim in self._fixed:
             return size
-        found = float(size) ** (1 - way) * float(other) ** way
+        found = math.pow(size, 1 - way) * math.pow(other, way)
         if dim in self._doubled:
             return int(2 ** round(math.log2(found)))
         step = math.lcm(self._step[dim], grain)
