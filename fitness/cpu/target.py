@@ -289,16 +289,16 @@ class CpuDevice:
 
 
 @dataclass(frozen=True)
-class Machine:
+class TeamSize:
     """Cores that a plan knows of, and threads that OpenMP has: fewer where a program says so."""
 
     cores: int
-    team: int
+    threads: int
 
     @classmethod
-    def drawn(cls, threads: int, rng: np.random.Generator) -> Machine:
-        """A machine that has another number of cores than this one, as programs elsewhere find it."""
-        cores = int(rng.integers(1, threads)) if threads > 1 and rng.integers(2) else threads + 1
+    def elsewhere(cls, here: int, rng: np.random.Generator) -> TeamSize:
+        """A team on a machine that has another number of cores than this one."""
+        cores = int(rng.integers(1, here)) if here > 1 and rng.integers(2) else here + 1
         return cls(cores, cores if rng.integers(2) else int(rng.integers(1, cores + 1)))
 
 
@@ -330,12 +330,12 @@ class CpuSession:
         self._slots: dict[int, tuple[Question, Region]] = {}
         self._rng = np.random.default_rng()
         self._elsewhere = elsewhere
-        self._machine = Machine(device.threads, device.threads)
+        self._team = TeamSize(device.threads, device.threads)
 
     def bind(self, slot: int, question: Question, *, at_end: bool) -> None:
         self._loaded()
         if self._elsewhere and (slot not in self._slots or self._slots[slot][0] is not question):
-            self._machine = Machine.drawn(self._device.threads, self._rng)
+            self._team = TeamSize.elsewhere(self._device.threads, self._rng)
         resolved = self._resolved(question)
         sizes = self._oracle.work_sizes(question.dims) | (
             {b.name: b.bytes for b in resolved.buffers} if resolved else {}
@@ -363,7 +363,7 @@ class CpuSession:
             question.region.flush()
             work.flush()
         deep = self._prepared is not None and not self._rng.integers(DEEP_EVERY)
-        team = 0 if slot else self._machine.team
+        team = 0 if slot else self._team.threads
         return self._runner.run(slot, slot, timeout_s=CALL_LIMIT_S, poison=poison, deep=deep, sealed=sealed, team=team)
 
     def work(self, slot: int) -> Region:
@@ -377,7 +377,7 @@ class CpuSession:
             return None
         device, name = self._device, question.workload.name
         try:
-            facts = plan_facts(self._machine.cores)
+            facts = plan_facts(self._team.cores)
             resolved = device.resolve(self._prepared.plan, self._prepared.kernel, question.dims, facts)
         except PlanError as error:
             raise KernelFault(Status.INVALID, f"on {name}: {error}") from None

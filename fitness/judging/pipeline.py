@@ -165,7 +165,7 @@ class TaskBench:
         return self._from_naive(question, lambda session: self.oracle.outputs(question, session.work(0)))
 
     def _from_naive(self, question: Question, read: Callable[[KernelSession], T]) -> T:
-        """What is read of the naive kernel's outputs. It raises what its session raises, and what `read` does."""
+        """Run the naive kernel and read its outputs. It raises what its session raises, and what `read` does."""
         if self._naive is None:
             self._naive = self._open(self.baseline)
         self._naive.bind(0, question, at_end=question.at_end)

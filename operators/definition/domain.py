@@ -12,7 +12,7 @@ MOST_ELEMENTS = 2**31 - 1
 
 
 def conditions(operator: Operator) -> tuple[str, ...]:
-    """What holds for every shape that is listed, as expressions over dims.
+    """Conditions that every listed shape fulfils, as expressions over dims.
 
     Nothing is known of a kernel at other shapes: where a dim has one size alone, it may be written into the code.
     """

@@ -1,4 +1,4 @@
-"""What a function of a user's repository refers to there: statements, read as text and never executed.
+"""Statements that a function of a user's repository refers to there, read as text and never executed.
 
 The folders that `evo put` makes carry this module.
 """
