@@ -15,10 +15,10 @@
 //   BIND  [slot, buffers, (which fd, file offset, map bytes, data offset) * buffers] with two fds (inputs, work)
 //                                                           -> [OK, buffers, address...]
 //   PLAN  [id, zeros, (buffer, bytes) * zeros, steps, (launch, args, (is buffer, value) * args) * steps] -> [OK, 0]
-//   RUN   [plan, slot, poison, stack bytes poisoned, milliseconds, deep stack bytes, threads or 0] with an fd of the
-//         order, a pipe that holds a secret or, of a sealed call, a file that begins with it, and of a file full of poison if
-//         deep stack bytes  -> [OK, 4, nanoseconds, nanoseconds from its last word until it was gone, the secret as it was
-//         told, what it left changed]; the last is looked at where a number of threads is given, other than that of timed calls
+//   RUN   [plan, slot, poison, stack bytes poisoned, milliseconds, deep stack bytes, threads or 0, whether to look] with
+//         an fd of the order, a pipe that holds a secret or, of a sealed call, a file that begins with it, and of a file full
+//         of poison if deep stack bytes  -> [OK, 4, nanoseconds, nanoseconds from its last word until it was gone, the secret
+//         as it was told, what it left changed]. A look waits for all threads of the team: it is for no sealed or timed call.
 // Replies that are not OK: [ERROR, bytes, text padded], [SIGNAL, 2, number, address or system call],
 // [TIMEOUT, 0], [EXIT, 1, code], [FORGED, 0], [CLOCK_SET, 0].
 #include "../native/confine.hpp"
@@ -494,7 +494,7 @@ struct Ends {
     int notes, orders;
 };
 
-[[noreturn]] void child(pid_t owner, const Plan& plan, Word slot, int poison, std::size_t stack_bytes, const Below& below, int team, Ends ends) {
+[[noreturn]] void child(pid_t owner, const Plan& plan, Word slot, int poison, std::size_t stack_bytes, const Below& below, int team, bool looks, Ends ends) {
     // How the stack lies to the buffers, modulo a page, decides which accesses the processor takes for one another: each
     // call draws anew, so that it is no property of the process that a kernel happens to be in.
     void* shift = alloca(static_cast<std::size_t>(nanoseconds() / 16 % 256) * 16 + 16);
@@ -526,7 +526,7 @@ struct Ends {
     for (const auto& [buffer, bytes] : plan.zeros)
         std::memset(buffers[static_cast<std::size_t>(buffer)].data, 0, static_cast<std::size_t>(bytes));
     for (std::size_t i = 0; i < plan.steps.size(); ++i) plan.steps[i].launch(pointers[i].data());
-    Word words[] = {END, team ? left_changed(before) : 0, 0, 0};
+    Word words[] = {END, looks ? left_changed(before) : 0, 0, 0};
     last_word(NOTES, words);
 }
 
@@ -640,7 +640,7 @@ void run(const std::vector<Word>& words, const std::vector<int>& fds) {
     if (pid == 0) {
         const Below below{words[5] ? fds.at(1) : -1, static_cast<std::size_t>(words[5])};
         child(owner, plan, words[1], static_cast<int>(words[2]), static_cast<std::size_t>(words[3]), below, static_cast<int>(words[6]),
-              {ends[1], fds.at(0)});
+              words[7] != 0, {ends[1], fds.at(0)});
     }
     close(ends[1]);
     const bool in_time = ended_in_time(ends[0], pid, words[4]);

@@ -166,17 +166,19 @@ class CpuRunner:
         deep: bool = False,
         sealed: bool = False,
         team: int = 0,
+        looks: bool = False,
     ) -> Sample:
         """Run a plan once, on stacks full of the byte `poison`, at their upper end or (`deep`) nearly all of them.
 
-        Where `team` is not 0, OpenMP has so many threads in place of one on each core, and the kernel is to leave its
-        process as it was: a program that calls it goes on in the same one. In a `sealed` call nothing that the kernel
-        left to another thread is written any more once it says that it is done; such a call takes longer. It raises
-        KernelFault: timeout, a fault (with the buffer it was near), or stamps that contradict our clock;
+        Where `team` is not 0, OpenMP has so many threads in place of one on each core. Where it `looks`, the kernel is
+        to leave its process as it was: a program that calls it goes on in the same one. In a `sealed` call nothing that
+        the kernel left to another thread is written any more once it says that it is done; such a call takes longer. It
+        raises KernelFault: timeout, a fault (with the buffer it was near), or stamps that contradict our clock;
         KilledFromOutside where the machine's time was set meanwhile, which stamps are in, or what ran it was ended.
         """
         begin = time.monotonic_ns()
-        words = [plan_id, slot, poison, STACK_POISONED, int(1e3 * timeout_s), STACK_POISONED_DEEP if deep else 0, team]
+        words = [plan_id, slot, poison, STACK_POISONED, int(1e3 * timeout_s), STACK_POISONED_DEEP if deep else 0]
+        words += [team, looks]
         with ExitStack() as pipe:
             secret = secrets.token_bytes(SECRET_BYTES)
             order = self._sealing(secret) if sealed else _telling(secret, pipe)

@@ -25,7 +25,7 @@ from fitness.cpu.races import TEAM, audited, look
 from fitness.cpu.runner import CpuRunner, plan_words
 from fitness.evaluation import Rejection, Status, Timing
 from fitness.judging.base import CALL_LIMIT_S, Checked
-from fitness.judging.device import UNANSWERED, BuildFacts, KernelFault, KilledFromOutside, Prepared, Sample
+from fitness.judging.device import NAN, UNANSWERED, BuildFacts, KernelFault, KilledFromOutside, Prepared, Sample
 from fitness.judging.pipeline import Pipeline
 from fitness.judging.shapes import Shapes, varied
 from fitness.judging.signature import check_arguments
@@ -52,6 +52,8 @@ WATCHED_WORK = 1_000_000
 WATCHED_SHAPES = 8
 """Most shapes that are watched, of all sizes: what is uneven is found on small ones, what takes many threads on large
 ones, what is done where a dim is large on those where it is."""
+LOOK_EVERY = 2
+"""Number of checked questions to one that is put once more, to see whether the kernel leaves its process as it was."""
 DEEP_EVERY = 4
 """Number of calls, of whatever kind, to one that runs on stacks which are poisoned as far as they go."""
 
@@ -334,7 +336,8 @@ class CpuSession:
 
     def bind(self, slot: int, question: Question, *, at_end: bool) -> None:
         self._loaded()
-        if self._elsewhere and (slot not in self._slots or self._slots[slot][0] is not question):
+        is_new = slot not in self._slots or self._slots[slot][0] is not question
+        if self._elsewhere and is_new:
             self._team = TeamSize.elsewhere(self._device.threads, self._rng)
         resolved = self._resolved(question)
         sizes = self._oracle.work_sizes(question.dims) | (
@@ -347,6 +350,8 @@ class CpuSession:
             words = plan_words(resolved, self._prepared.build, self._device.operator, order, work)
             self._runner.define(slot, words)
         self._slots[slot] = (question, work)
+        if self._prepared and not slot and is_new and not self._rng.integers(LOOK_EVERY):
+            self._run(slot, poison=NAN, looks=True)
 
     def run(self, slot: int, *, poison: int, cold: bool = False, sealed: bool = False) -> Sample:
         for _ in range(CLOCK_SETTINGS):
@@ -354,7 +359,7 @@ class CpuSession:
                 return self._run(slot, poison=poison, cold=cold, sealed=sealed)
         return self._run(slot, poison=poison, cold=cold, sealed=sealed)
 
-    def _run(self, slot: int, *, poison: int, cold: bool, sealed: bool) -> Sample:
+    def _run(self, slot: int, *, poison: int, cold: bool = False, sealed: bool = False, looks: bool = False) -> Sample:
         question, work = self._slots[slot]
         work.prepare(poison)
         self._oracle.restore(question, work)
@@ -364,7 +369,9 @@ class CpuSession:
             work.flush()
         deep = self._prepared is not None and not self._rng.integers(DEEP_EVERY)
         team = 0 if slot else self._team.threads
-        return self._runner.run(slot, slot, timeout_s=CALL_LIMIT_S, poison=poison, deep=deep, sealed=sealed, team=team)
+        return self._runner.run(
+            slot, slot, timeout_s=CALL_LIMIT_S, poison=poison, deep=deep, sealed=sealed, team=team, looks=looks
+        )
 
     def work(self, slot: int) -> Region:
         return self._slots[slot][1]

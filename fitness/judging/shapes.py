@@ -139,7 +139,7 @@ class UnlistedShapes:
         may = [dim for dim, size in workload.dims.items() if self._varies(dim, size) and dim not in self._doubled]
 
         def drawn() -> dict[str, int]:
-            grain, all_move = 1 if odd else self._grain(rng), rng.integers(2)
+            grain, all_move = (1, True) if odd else (self._grain(rng), rng.integers(2))
             moved = [dim for dim in may if all_move or rng.integers(4)] or [may[int(rng.integers(len(may)))]]
             grown = {dim: self._larger(dim, workload.dims[dim], grain, rng) for dim in moved}
             return {**workload.dims, **grown}
