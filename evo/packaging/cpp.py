@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from itertools import count
 
 from fitness.judging.signature import Param, check_arguments
+from operators.definition.domain import conditions
 from operators.definition.spec import CPP_KEYWORDS, Operator, Tensor
 from operators.dtypes import DTYPES, resolve_dtype
-from operators.expression import Expression
+from operators.expression import Expression, parse
 from operators.plan.launch import (
     BLOCK_LIMITS,
     GRID_LIMITS,
@@ -223,6 +224,15 @@ def numbers(source: Source) -> str:
         if each.names & set(source.facts):  # the rest is known: it holds
             what = f"the kernel's tunables need another device: {each.expression.text}"
             body.append(f"if (value({lazily(source, '`where`', each.expression)}) == 0) fail({literal(what)});")
+    known = {*operator.dims, *operator.derived}
+    judged = [parse(text, known) for text in conditions(operator)]
+    holds = "".join(f"\n        && value({lazily(source, 'sizes', each)}) != 0" for each in judged)
+    elsewhere = "".join(
+        f"    if (value({lazily(source, 'sizes', each)}) == 0) "
+        f"fail(std::string({literal(f'the kernel was judged where `{each.text}`, which these dims do not fulfil:')})"
+        f"{_said(source)});\n"
+        for each in judged
+    )
     unfulfilled = f"the kernel requires `{plan.requires.text}`, which these dims do not fulfil:"
     return f"""// What formulas are over: sizes of types, tunables, dims, and what the machine is.
 struct Numbers {{
@@ -231,10 +241,12 @@ struct Numbers {{
 Numbers numbers(const Dims& dims, [[maybe_unused]] const Facts& facts) {{
 {indented([*body, "return v;"])}}}
 
-bool holds([[maybe_unused]] const Numbers& v) {{ return value({lazily(source, "`requires`", plan.requires)}) != 0; }}
+bool holds([[maybe_unused]] const Numbers& v) {{
+    return value({lazily(source, "`requires`", plan.requires)}) != 0{holds};
+}}
 
 void require(const Numbers& v) {{
-    if (!holds(v)) fail(std::string({literal(unfulfilled)}){_said(source)});
+{elsewhere}    if (!holds(v)) fail(std::string({literal(unfulfilled)}){_said(source)});
 }}
 """
 

@@ -446,18 +446,59 @@ def _cuda(subject: Subject, plan: Plan, head: str) -> CompiledCode:
     return CompiledCode(files, built.params, more, {"ARCH": built.arch, "NVCC_OPTIONS": NVCC_OPTIONS})
 
 
+TEAM_HEADERS = "#include <cstdlib>\n#include <omp.h>\n#include <sched.h>\n"
+TEAM = """namespace evo_team {
+// As formulas of the plan have it: kernels are judged with teams of no more threads than there are cores.
+inline int cores() {
+    static const int found = [] {
+        const char* said = std::getenv("OMP_NUM_THREADS");
+        const int threads = said ? std::atoi(said) : 0;
+        cpu_set_t ours;
+        if (threads > 0) return threads;
+        return sched_getaffinity(0, sizeof ours, &ours) == 0 ? CPU_COUNT(&ours) : 1;
+    }();
+    return found;
+}
+// A program may have set another number, by torch.set_num_threads for one, which it finds again.
+struct Team {
+    const int threads = omp_get_max_threads();
+    Team() { if (threads > cores()) omp_set_num_threads(cores()); }
+    ~Team() { if (threads > cores()) omp_set_num_threads(threads); }
+};
+template <auto FUNCTION>
+struct Bounded;
+template <class R, class... A, R (*FUNCTION)(A...)>
+struct Bounded<FUNCTION> {
+    static void call(A... arguments) {
+        const Team team;
+        FUNCTION(arguments...);
+    }
+};
+}  // namespace evo_team
+"""
+"""C++ behind a kernel with threads, which keeps a program's number of threads to what the kernel was judged for."""
+
+
 def _cpu(subject: Subject, plan: Plan, head: str, scratch: Path) -> CompiledCode:
     kernel, operator, dtype = subject.kernel, subject.operator, subject.task.dtype
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
         built = cpu.build(kernel, plan, operator, dtype=dtype, folder=Path(folder), resolved="")
     if isinstance(built, Rejection):
         raise UserError(f"the kernel does not compile here: {built.message}")
-    unit = cpu.translation_unit(kernel, plan, operator, dtype=dtype, launches=built.launches)
+    launches, ahead, behind = built.launches, "", ""
+    if built.facts["threads"]:
+        launches, ahead, behind = (), TEAM_HEADERS, TEAM + "".join(map(_bounded, range(len(launches)), launches))
+    unit = cpu.translation_unit(kernel, plan, operator, dtype=dtype, launches=launches) + behind
     unit = re.sub(r'^#line 1(?: ".*")?\n', "", unit, flags=re.MULTILINE)
     settings = {"flags": list(cpu.FLAGS), "libraries": list(cpu.LIBRARIES)}
     params = {name: built.params[name] for name in built.launches}
     told = {"FLAGS": " ".join(cpu.FLAGS), "LIBRARIES": " ".join(cpu.LIBRARIES)}
-    return CompiledCode({"kernel.cpp": head + unit}, params, {"gcc": settings}, told)
+    return CompiledCode({"kernel.cpp": head + ahead + unit}, params, {"gcc": settings}, told)
+
+
+def _bounded(number: int, launch: str) -> str:
+    """The entry of a launch whose teams are bounded."""
+    return f"EVO_LAUNCH({number}, evo_team::Bounded<&{launch}>::call)\n"
 
 
 def _plan(subject: Subject, plan: Plan, made: CompiledCode) -> dict[str, Any]:

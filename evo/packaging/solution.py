@@ -22,8 +22,8 @@ from operators.errors import UserError, unknown
 from operators.files import read_text
 from operators.identity import short
 from operators.importing.folder import CALL, ORIGIN, call_of
+from operators.importing.needed import HERE
 from operators.importing.randomness import MADE, RANDOM
-from operators.importing.readers import HERE
 
 FORMATS = {
     "kernelbench": "KernelBench", "flashinfer": "FlashInfer Trace", "sol": "SOL-ExecBench", "gpumode": "GPU MODE",

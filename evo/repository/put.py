@@ -17,7 +17,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from hashlib import sha256
 from io import StringIO
 from pathlib import Path
 from types import FrameType
@@ -25,18 +24,20 @@ from typing import Any
 
 from evo.outside.kit import Change, read_exactly, write_exactly
 from evo.packaging.cpp import identifier
-from evo.packaging.package import Subject, package_files, relative, write_folder
+from evo.packaging.package import ENGINE, Subject, package_files, relative, write_folder
 from evo.packaging.runtime import compare
 from evo.packaging.runtime.loading import TORCH_TYPES
 from evo.packaging.solution import returned_text
 from evo.repository.recording import signature
+from operators import identity
 from operators.definition.spec import Operator, Task, Tensor
 from operators.dtypes import resolve_dtype
 from operators.errors import MachineError, UserError
 from operators.files import read_text
-from operators.importing import arguments
+from operators.importing import arguments, needed
 from operators.importing.folder import call_of
-from operators.importing.taken import MARK, definition, file_and_name, package_of, source_digest, without_marks
+from operators.importing.needed import MARK, package_of, source_digest, without_marks
+from operators.importing.taken import definition, file_and_name
 
 JOURNAL = "put.json"
 LEFT_OUT = ("test_kernel.py", "cases.npz", "cpp/test_", "cpp/cases.", "cpp/kernel.", "cpp/CMakeLists.txt")
@@ -153,10 +154,11 @@ class Put:
         def files(scratch: Path) -> Mapping[str, str | bytes]:
             made = package_files(self.subject, scratch, self.place.folder.name)
             kept = {path: content for path, content in made.items() if not path.startswith(LEFT_OUT)}
-            for module in (arguments, compare):
+            for module in (arguments, compare, identity, needed):
                 name = module.__name__.rpartition(".")[2]
                 text = inspect.getsource(module).replace("from operators.importing.", "from .")
-                kept[f"{name}.py"] = relative(module.__name__, text, ".")
+                text = text.replace("from operators.identity", "from .identity")
+                kept[f"{name}.py"] = relative(module.__name__, text, f".{ENGINE}.")
             return kept | {"dispatch.py": self.text.written(self.calls), JOURNAL: self._journal("testing")}
 
         write_folder(self.place.folder, files)
@@ -313,19 +315,21 @@ DISPATCH = '''"""Calls of `{name}` go to this folder's kernel where it was judge
 
 import atexit
 import functools
-import hashlib
 import inspect
 import os
 import warnings
+from pathlib import Path
 
 import torch
+
+from .needed import source_digest
 
 JUDGED = (
 {judged})
 """Shapes of {tensors}: calls of other shapes stay with the function."""
 GPUS = {gpus}
 SOURCE = "{source}"
-"""Digest of the function that the kernel was made for."""
+"""Digest of the function that the kernel was made for, and of all that it refers to in its repository."""
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 COUNTING = os.environ.get("EVO_PUT_COUNTS", "")
 COUNTS = {{"kernel": 0, "function": 0}}
@@ -335,9 +339,8 @@ def put(evo_function):
     """The function, with the kernel in its place where that was judged."""
     try:
         plain = inspect.unwrap(evo_function)
-        text = inspect.getsource(plain)
-        if hashlib.sha256(text[text.index("def {name}") :].strip().encode()).hexdigest() != SOURCE:
-            raise ValueError("the function is another by now")
+        if source_digest(Path(inspect.getsourcefile(plain)).absolute(), "{name}") != SOURCE:
+            raise ValueError("the function, or what it refers to, is another by now")
         from . import {operator} as evo_operator
         from .torch_op import is_direct as evo_is_direct
     except Exception as error:
@@ -400,7 +403,7 @@ class _Dispatch:
 
     def __init__(self, subject: Subject, place: UserFunction, call: Mapping[str, Any]) -> None:
         operator, task = subject.operator, subject.task
-        text, function = definition(place.path, place.name)
+        _, function = definition(place.path, place.name)
         arguments = function.args
         names = [each.arg for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
         where = f"{place.path}:{place.name}"
@@ -428,9 +431,8 @@ class _Dispatch:
             if known not in self.read
         ]
         outputs = [tensor.name for tensor in operator.outputs]
-        digest = sha256(str(ast.get_source_segment(text, function)).strip().encode()).hexdigest()
         self.fields = {
-            "name": place.name, "file": place.path.name, "device": task.target, "source": digest,
+            "name": place.name, "file": place.path.name, "device": task.target, "source": call["source"],
             "gpus": tuple(subject.conditions.get("gpus", ())), "operator": identifier(operator.name),
             "tensors": ", ".join(self.given), "signature": _signature(arguments), "given": ", ".join(self.given),
             "passed": ", ".join(passed), "conditions": " and ".join(conditions) or "True",

@@ -15,7 +15,8 @@ from typing import Any
 from evo.repository import recorder
 from operators.errors import UserError
 from operators.files import read_text, writing
-from operators.importing.taken import RECORD_FORMAT, function_in, without_marks
+from operators.importing.needed import without_marks
+from operators.importing.taken import RECORD_FORMAT, function_in
 
 SEEN_ALONE = {"TORCHDYNAMO_DISABLE": "1"}
 """Settings for the program: what is compiled ahead is called by no Python, so that no call of it would be seen."""

@@ -77,7 +77,7 @@ class LibraryServer:
         if what == RUN:
             (secret,) = struct.unpack_from("<q", os.read(fds[0], 8))
             os.close(fds[0])
-            return [self._run(struct.unpack_from("<2q", data)[1]), 0, secret]
+            return [self._run(struct.unpack_from("<2q", data)[1]), 0, secret, 0]
         return []
 
     def _read(self, count: int) -> tuple[bytes, list[int]]:

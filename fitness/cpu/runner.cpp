@@ -15,9 +15,10 @@
 //   BIND  [slot, buffers, (which fd, file offset, map bytes, data offset) * buffers] with two fds (inputs, work)
 //                                                           -> [OK, buffers, address...]
 //   PLAN  [id, zeros, (buffer, bytes) * zeros, steps, (launch, args, (is buffer, value) * args) * steps] -> [OK, 0]
-//   RUN   [plan, slot, poison, stack bytes poisoned, milliseconds, deep stack bytes] with an fd of the order, a pipe
-//         that holds a secret or, of a sealed call, a file that begins with it, and of a file full of poison if deep stack
-//         bytes  -> [OK, 3, nanoseconds, nanoseconds from its last word until it was gone, the secret as it was told]
+//   RUN   [plan, slot, poison, stack bytes poisoned, milliseconds, deep stack bytes, threads or 0, whether to look] with
+//         an fd of the order, a pipe that holds a secret or, of a sealed call, a file that begins with it, and of a file full
+//         of poison if deep stack bytes  -> [OK, 4, nanoseconds, nanoseconds from its last word until it was gone, the secret
+//         as it was told, what it left changed]. A look waits for all threads of the team: it is for no sealed or timed call.
 // Replies that are not OK: [ERROR, bytes, text padded], [SIGNAL, 2, number, address or system call],
 // [TIMEOUT, 0], [EXIT, 1, code], [FORGED, 0], [CLOCK_SET, 0].
 #include "../native/confine.hpp"
@@ -443,12 +444,57 @@ void limit_memory_and_threads() {
     setrlimit(RLIMIT_DATA, &both);
 }
 
+// How the calling thread computes, which outlives a call in a program: what an exception left in its flags does not count.
+Word float_mode() {
+#if defined(__x86_64__)
+    std::uint32_t vectors;
+    struct {
+        std::uint16_t control, unused, status, unused_too, tags, unused_last;
+        std::uint32_t places[4];
+    } stack;
+    asm volatile("stmxcsr %0\n\tfnstenv %1\n\tfldenv %1" : "=m"(vectors), "=m"(stack));
+    return Word{vectors & 0xffc0} | Word{stack.control} << 16 | Word{stack.tags} << 32;
+#elif defined(__aarch64__)
+    Word mode;
+    asm volatile("mrs %0, fpcr" : "=r"(mode));
+    return mode;
+#else
+    return 0;
+#endif
+}
+
+// Settings that a kernel may change for all that its caller does from then on. A call's own process hides that; a program
+// that calls the kernel has one process.
+struct Settings {
+    int threads = omp_get_max_threads(), dynamic = omp_get_dynamic(), levels = omp_get_max_active_levels(), chunk;
+    omp_sched_t schedule;
+    Word mode = float_mode();
+    Settings() { omp_get_schedule(&schedule, &chunk); }
+    bool same_teams(const Settings& other) const {
+        return threads == other.threads && dynamic == other.dynamic && levels == other.levels && schedule == other.schedule && chunk == other.chunk;
+    }
+};
+
+enum Left : Word { TEAMS = 1, MODE = 2 };
+
+// What is not as it was before the kernel ran, on any thread of the team.
+Word left_changed(const Settings& before) {
+    const Settings after;
+    Word left = after.same_teams(before) ? 0 : TEAMS;
+    omp_set_dynamic(before.dynamic);
+    omp_set_max_active_levels(before.levels);
+    omp_set_num_threads(before.threads);
+#pragma omp parallel reduction(| : left)
+    if (float_mode() != before.mode) left |= MODE;
+    return left;
+}
+
 // What a child speaks through and, in the end, obeys.
 struct Ends {
     int notes, orders;
 };
 
-[[noreturn]] void child(pid_t owner, const Plan& plan, Word slot, int poison, std::size_t stack_bytes, const Below& below, Ends ends) {
+[[noreturn]] void child(pid_t owner, const Plan& plan, Word slot, int poison, std::size_t stack_bytes, const Below& below, int team, bool looks, Ends ends) {
     // How the stack lies to the buffers, modulo a page, decides which accesses the processor takes for one another: each
     // call draws anew, so that it is no property of the process that a kernel happens to be in.
     void* shift = alloca(static_cast<std::size_t>(nanoseconds() / 16 % 256) * 16 + 16);
@@ -466,6 +512,7 @@ struct Ends {
         for (Word& value : values.back()) pointers.back().push_back(&value);
     }
     map_only(slot);
+    if (team) omp_set_num_threads(team);
     // In this order: with its user a process loses what it has asked for.
     limit_memory_and_threads();
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -473,12 +520,13 @@ struct Ends {
     start_threads(poison, stack_bytes, below);
     keep_only(ends.notes, ends.orders);
     confine_child();
+    const Settings before;
     settle();
     first_word(NOTES, "", FIRST_BYTES);
     for (const auto& [buffer, bytes] : plan.zeros)
         std::memset(buffers[static_cast<std::size_t>(buffer)].data, 0, static_cast<std::size_t>(bytes));
     for (std::size_t i = 0; i < plan.steps.size(); ++i) plan.steps[i].launch(pointers[i].data());
-    Word words[] = {END, 0, 0, 0};
+    Word words[] = {END, looks ? left_changed(before) : 0, 0, 0};
     last_word(NOTES, words);
 }
 
@@ -591,7 +639,8 @@ void run(const std::vector<Word>& words, const std::vector<int>& fds) {
     if (pid < 0) return reply_error("cannot fork");
     if (pid == 0) {
         const Below below{words[5] ? fds.at(1) : -1, static_cast<std::size_t>(words[5])};
-        child(owner, plan, words[1], static_cast<int>(words[2]), static_cast<std::size_t>(words[3]), below, {ends[1], fds.at(0)});
+        child(owner, plan, words[1], static_cast<int>(words[2]), static_cast<std::size_t>(words[3]), below, static_cast<int>(words[6]),
+              words[7] != 0, {ends[1], fds.at(0)});
     }
     close(ends[1]);
     const bool in_time = ended_in_time(ends[0], pid, words[4]);
@@ -611,7 +660,7 @@ void run(const std::vector<Word>& words, const std::vector<int>& fds) {
         if (said[0].sent == 0 || said[1].sent == 0)
             return reply_error("this system does not stamp what is sent through local sockets, so no call can be timed");
         if (said[0].bytes == FIRST_BYTES && said[1].words[0] == END)
-            return reply(OK, {said[1].sent - said[0].sent, gone - said[1].sent, said[1].words[WORDS - 1]});
+            return reply(OK, {said[1].sent - said[0].sent, gone - said[1].sent, said[1].words[WORDS - 1], said[1].words[1]});
     }
     if (WIFSIGNALED(status)) return reply(SIGNAL, {WTERMSIG(status), 0});
     if (said.size() == 1 && WIFEXITED(status)) return reply(EXIT, {WEXITSTATUS(status)});

@@ -44,6 +44,11 @@ STACK_POISONED, STACK_POISONED_DEEP = 64 << 10, 7 << 20
 POISON_BYTES = 1 << 20
 """Size of the pattern that deep stacks are filled with copies of."""
 SECRET_BYTES = 8
+LEFT = {
+    1: "settings of OpenMP, such as the number of threads",
+    2: "the mode of the floating-point unit, such as its rounding or what becomes of subnormal numbers",
+}
+"""By the bits of runner.cpp's answer, what a kernel may leave changed behind it."""
 RUNNER_FLAGS = (
     "-fopenmp", "-pie", "-fPIE", "-Wl,-z,relro,-z,now", "-Wl,-z,noexecstack", "-Wl,--no-as-needed", *LIBRARIES,
 )  # fmt: skip
@@ -152,23 +157,34 @@ class CpuRunner:
         self._receive(0, 20.0, "while its plan was set up")
 
     def run(
-        self, plan_id: int, slot: int, *, timeout_s: float, poison: int = 0, deep: bool = False, sealed: bool = False
+        self,
+        plan_id: int,
+        slot: int,
+        *,
+        timeout_s: float,
+        poison: int = 0,
+        deep: bool = False,
+        sealed: bool = False,
+        team: int = 0,
+        looks: bool = False,
     ) -> Sample:
         """Run a plan once, on stacks full of the byte `poison`, at their upper end or (`deep`) nearly all of them.
 
-        In a `sealed` call nothing that the kernel left to another thread is written any more once it says that it is
-        done; such a call takes longer. It raises KernelFault: timeout, a fault (with the buffer it was near), or stamps
-        that contradict our clock; KilledFromOutside where the machine's time was set meanwhile, which stamps are in, or
-        what ran it was ended.
+        Where `team` is not 0, OpenMP has so many threads in place of one on each core. Where it `looks`, the kernel is
+        to leave its process as it was: a program that calls it goes on in the same one. In a `sealed` call nothing that
+        the kernel left to another thread is written any more once it says that it is done; such a call takes longer. It
+        raises KernelFault: timeout, a fault (with the buffer it was near), or stamps that contradict our clock;
+        KilledFromOutside where the machine's time was set meanwhile, which stamps are in, or what ran it was ended.
         """
         begin = time.monotonic_ns()
         words = [plan_id, slot, poison, STACK_POISONED, int(1e3 * timeout_s), STACK_POISONED_DEEP if deep else 0]
+        words += [team, looks]
         with ExitStack() as pipe:
             secret = secrets.token_bytes(SECRET_BYTES)
             order = self._sealing(secret) if sealed else _telling(secret, pipe)
             self._send(RUN, words, fds=[order, self._full_of(poison).fd] if deep else [order])
             try:
-                elapsed, outside, told = self._receive(3, PATIENCE * timeout_s + GRACE_S, "while it ran")
+                elapsed, outside, told, left = self._receive(4, PATIENCE * timeout_s + GRACE_S, "while it ran")
             except _Overdue:
                 message = f"it did not finish within {timeout_s:.2f} s while it ran"
                 raise KernelFault(Status.TIMEOUT, message) from None
@@ -177,6 +193,9 @@ class CpuRunner:
             raise KernelFault(Status.QUARANTINED, f"its clock reads {elapsed} ns within {bracket} ns of ours")
         if told != int.from_bytes(secret, sys.byteorder, signed=True):
             raise KernelFault(Status.QUARANTINED, "it said that it was done from a place where only the runner may")
+        if changed := [words for bit, words in LEFT.items() if left & bit]:
+            told_of = f"it leaves {' and '.join(changed)} changed for the program that calls it; put back what it sets"
+            raise KernelFault(Status.RUNTIME_ERROR, told_of)
         return Sample(elapsed, outside)
 
     def _sealing(self, secret: bytes) -> int:

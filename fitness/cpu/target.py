@@ -25,7 +25,7 @@ from fitness.cpu.races import TEAM, audited, look
 from fitness.cpu.runner import CpuRunner, plan_words
 from fitness.evaluation import Rejection, Status, Timing
 from fitness.judging.base import CALL_LIMIT_S, Checked
-from fitness.judging.device import UNANSWERED, BuildFacts, KernelFault, KilledFromOutside, Prepared, Sample
+from fitness.judging.device import NAN, UNANSWERED, BuildFacts, KernelFault, KilledFromOutside, Prepared, Sample
 from fitness.judging.pipeline import Pipeline
 from fitness.judging.shapes import Shapes, varied
 from fitness.judging.signature import check_arguments
@@ -52,6 +52,8 @@ WATCHED_WORK = 1_000_000
 WATCHED_SHAPES = 8
 """Most shapes that are watched, of all sizes: what is uneven is found on small ones, what takes many threads on large
 ones, what is done where a dim is large on those where it is."""
+LOOK_EVERY = 2
+"""Number of checked questions to one that is put once more, to see whether the kernel leaves its process as it was."""
 DEEP_EVERY = 4
 """Number of calls, of whatever kind, to one that runs on stacks which are poisoned as far as they go."""
 
@@ -155,22 +157,32 @@ class CpuDevice:
         self._kept.add(name, made)
         return made
 
-    def resolve(self, plan: Plan, kernel: Kernel, dims: Mapping[str, int]) -> ResolvedPlan:
-        return plan.resolve(self.operator, dtype=self.task.dtype, dims=dims, values=kernel.values, facts=self.facts)
+    def resolve(
+        self, plan: Plan, kernel: Kernel, dims: Mapping[str, int], facts: Mapping[str, int] | None = None
+    ) -> ResolvedPlan:
+        """The plan on some dims, on this machine or on one of which other facts are known. Raises PlanError."""
+        facts = facts or self.facts
+        return plan.resolve(self.operator, dtype=self.task.dtype, dims=dims, values=kernel.values, facts=facts)
 
     # --- run --------------------------------------------------------------------------------------------------------
 
-    def open(self, prepared: Prepared, *, fresh: bool = False) -> CpuSession:
+    def takes(self, prepared: Prepared, dims: Mapping[str, int]) -> bool:
+        assert isinstance(prepared, PreparedCpuKernel)
+        with suppress(PlanError):
+            return prepared.plan.supports(self.operator, dims, prepared.kernel.values, self.facts, self.task.dtype)
+        return False
+
+    def open(self, prepared: Prepared, *, fresh: bool = False, elsewhere: bool = False) -> CpuSession:
         assert isinstance(prepared, PreparedCpuKernel)
         try:
-            return self._opened(prepared)
+            return self._opened(prepared, elsewhere=elsewhere)
         except FileNotFoundError:  # evicted since it was prepared
             again = self.prepare(prepared.kernel)
         if isinstance(again, Rejection):
             raise KernelFault(again.status, again.message)
-        return self._opened(again)
+        return self._opened(again, elsewhere=elsewhere)
 
-    def _opened(self, prepared: PreparedCpuKernel) -> CpuSession:
+    def _opened(self, prepared: PreparedCpuKernel, *, elsewhere: bool) -> CpuSession:
         with held(prepared.build.library) as library:
             runner = CpuRunner(threads=self.threads)
             try:
@@ -178,7 +190,7 @@ class CpuDevice:
             except UNANSWERED:
                 runner.close()
                 raise
-        return CpuSession(self, runner, prepared, self._oracle)
+        return CpuSession(self, runner, prepared, self._oracle, elsewhere=elsewhere)
 
     def expect(self, sessions: int) -> None:
         """Nothing: a process starts within milliseconds here."""
@@ -278,6 +290,20 @@ class CpuDevice:
             return remeasure(found) if again else found
 
 
+@dataclass(frozen=True)
+class TeamSize:
+    """Cores that a plan knows of, and threads that OpenMP has: fewer where a program says so."""
+
+    cores: int
+    threads: int
+
+    @classmethod
+    def elsewhere(cls, here: int, rng: np.random.Generator) -> TeamSize:
+        """A team on a machine that has another number of cores than this one."""
+        cores = int(rng.integers(1, here)) if here > 1 and rng.integers(2) else here + 1
+        return cls(cores, cores if rng.integers(2) else int(rng.integers(1, cores + 1)))
+
+
 class CpuSession:
     """`fitness.judging.device.KernelSession`: a runner, and the memory it shares with us."""
 
@@ -289,8 +315,12 @@ class CpuSession:
         oracle: Oracle,
         *,
         loaded: Callable[[], object] = lambda: None,
+        elsewhere: bool = False,
     ) -> None:
-        """`loaded` waits until `runner` can be asked for anything, and raises KernelFault where that never comes."""
+        """`loaded` waits until `runner` can be asked for anything, and raises KernelFault where that never comes.
+
+        `elsewhere`: each question is put as on another machine.
+        """
         self.charged = False  # the operating system stamps both ends of a call
         self.seals = prepared is not None
         self._device = device
@@ -301,9 +331,14 @@ class CpuSession:
         self._loaded = loaded
         self._slots: dict[int, tuple[Question, Region]] = {}
         self._rng = np.random.default_rng()
+        self._elsewhere = elsewhere
+        self._team = TeamSize(device.threads, device.threads)
 
     def bind(self, slot: int, question: Question, *, at_end: bool) -> None:
         self._loaded()
+        is_new = slot not in self._slots or self._slots[slot][0] is not question
+        if self._elsewhere and is_new:
+            self._team = TeamSize.elsewhere(self._device.threads, self._rng)
         resolved = self._resolved(question)
         sizes = self._oracle.work_sizes(question.dims) | (
             {b.name: b.bytes for b in resolved.buffers} if resolved else {}
@@ -315,6 +350,8 @@ class CpuSession:
             words = plan_words(resolved, self._prepared.build, self._device.operator, order, work)
             self._runner.define(slot, words)
         self._slots[slot] = (question, work)
+        if self._prepared and not slot and is_new and not self._rng.integers(LOOK_EVERY):
+            self._run(slot, poison=NAN, looks=True)
 
     def run(self, slot: int, *, poison: int, cold: bool = False, sealed: bool = False) -> Sample:
         for _ in range(CLOCK_SETTINGS):
@@ -322,7 +359,7 @@ class CpuSession:
                 return self._run(slot, poison=poison, cold=cold, sealed=sealed)
         return self._run(slot, poison=poison, cold=cold, sealed=sealed)
 
-    def _run(self, slot: int, *, poison: int, cold: bool, sealed: bool) -> Sample:
+    def _run(self, slot: int, *, poison: int, cold: bool = False, sealed: bool = False, looks: bool = False) -> Sample:
         question, work = self._slots[slot]
         work.prepare(poison)
         self._oracle.restore(question, work)
@@ -331,7 +368,10 @@ class CpuSession:
             question.region.flush()
             work.flush()
         deep = self._prepared is not None and not self._rng.integers(DEEP_EVERY)
-        return self._runner.run(slot, slot, timeout_s=CALL_LIMIT_S, poison=poison, deep=deep, sealed=sealed)
+        team = 0 if slot else self._team.threads
+        return self._runner.run(
+            slot, slot, timeout_s=CALL_LIMIT_S, poison=poison, deep=deep, sealed=sealed, team=team, looks=looks
+        )
 
     def work(self, slot: int) -> Region:
         return self._slots[slot][1]
@@ -344,7 +384,8 @@ class CpuSession:
             return None
         device, name = self._device, question.workload.name
         try:
-            resolved = device.resolve(self._prepared.plan, self._prepared.kernel, question.dims)
+            facts = plan_facts(self._team.cores)
+            resolved = device.resolve(self._prepared.plan, self._prepared.kernel, question.dims, facts)
         except PlanError as error:
             raise KernelFault(Status.INVALID, f"on {name}: {error}") from None
         problem = check_arguments(resolved, self._prepared.build.params, device.operator, device.task.dtype)

@@ -7,7 +7,7 @@ import os
 import pickle
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from traceback import clear_frames
@@ -357,7 +357,15 @@ class CudaDevice:
 
     # --- run --------------------------------------------------------------------------------------------------------
 
-    def open(self, prepared: Prepared, *, fresh: bool = False) -> CudaSession:
+    def takes(self, prepared: Prepared, dims: Mapping[str, int]) -> bool:
+        assert isinstance(prepared, PreparedCudaKernel)
+        with suppress(PlanError):
+            return prepared.plan.supports(
+                self.operator, dims, prepared.kernel.values, self._facts.plan_facts, self.task.dtype
+            )
+        return False
+
+    def open(self, prepared: Prepared, *, fresh: bool = False, elsewhere: bool = False) -> CudaSession:
         assert isinstance(prepared, PreparedCudaKernel)
         kernel = prepared
 

@@ -166,8 +166,13 @@ class Device(Protocol):
         """Parse, check and compile; what was compiled before is taken from disk."""
         ...
 
-    def open(self, prepared: Prepared, *, fresh: bool = False) -> KernelSession:
-        """`fresh`: in a process that has run no other kernel."""
+    def takes(self, prepared: Prepared, dims: Mapping[str, int]) -> bool:
+        """Whether what a kernel requires holds for these dims, those that depend on the data included."""
+        ...
+
+    def open(self, prepared: Prepared, *, fresh: bool = False, elsewhere: bool = False) -> KernelSession:
+        """`fresh`: in a process that has run no other kernel. `elsewhere`: for checks alone, as on machines of which a
+        program may know other facts, where the target has such."""
         ...
 
     def expect(self, sessions: int) -> None:

@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from itertools import cycle
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -26,10 +26,11 @@ from fitness.judging.checks import Checks
 from fitness.judging.device import NAN, UNANSWERED, Device, KernelFault, KernelSession, KilledFromOutside, Prepared
 from fitness.judging.library import TaskLibrary
 from fitness.judging.paired import AnchorFault, LibraryBaseline, Measurement, Pairing
+from fitness.judging.shapes import UnlistedShapes
 from fitness.judging.timed_inputs import LEAST_SETS, Seat, TimedInputs, dealt, most_sets
 from fitness.judging.timing import CONFIRM, FULL, ITSELF, SCREEN, RaceResult, Schedule
 from fitness.oracle.cases import Case, Question
-from fitness.oracle.inputs import FEW, SPECIALS
+from fitness.oracle.inputs import FEW, SPECIALS, UNNOTICED
 from fitness.oracle.verify import Oracle, worst
 from fitness.profiling.profiles import Profile
 from fitness.profiling.roofline import floor_us
@@ -44,13 +45,20 @@ FULL_HIDDEN = 10
 """Cases of hidden shapes at least, drawn anew each time, of the two lesser levels; a confirmation takes all twice."""
 SPOT_HIDDEN = 2
 """Small hidden shapes of a look at a kernel whose author waits for it."""
+EVERYWHERE = (NOMINAL, "scaled", "integers", UNNOTICED)
+"""Families of numbers that are hardly anywhere zero: what a kernel leaves out of a shape shows in them."""
 REVEALING = (FEW, SPECIALS)
 """Families of outliers and of special values: most faults that others miss show in them."""
 CONFIRM_RERUNS, LEAST_RERUNS = 10, 2
 """Runs of a confirmation beside the first two on the same inputs: of all workloads together, and of each at least.
 Threads that race may do so at one size alone."""
 CONFIRM_PROBES = 3
+FULL_UNLISTED, CONFIRM_UNLISTED = 1, 8
+"""Unlisted shapes beside workloads, and as many between these and hidden ones, of the two upper levels; a confirmation
+takes two beside every workload at least."""
 ANCHORS_KEPT = 4
+
+T = TypeVar("T")
 
 
 class TaskBench:
@@ -156,21 +164,66 @@ class TaskBench:
         self._naive = None
 
     def _asked(self, question: Question) -> dict[str, Any]:
+        return self._from_naive(question, lambda session: self.oracle.outputs(question, session.work(0)))
+
+    def _from_naive(self, question: Question, read: Callable[[KernelSession], T]) -> T:
+        """Run the naive kernel and read its outputs. It raises what its session raises, and what `read` does."""
         if self._naive is None:
             self._naive = self._open(self.baseline)
         self._naive.bind(0, question, at_end=question.at_end)
         self.checks.took_naive(self._naive.run(0, poison=NAN))
-        work = self._naive.work(0)
-        answer = self.oracle.outputs(question, work)
-        work.fill(NAN)  # a candidate may be lent this memory next, or still have it mapped
-        return answer
+        try:
+            return read(self._naive)
+        finally:
+            self._naive.work(0).fill(NAN)  # a candidate may be lent this memory next, or still have it mapped
+
+    def unlisted(self, prepared: Prepared, beside: int, between: int) -> Iterator[Case]:
+        """Cases of shapes that no file lists, as far as a kernel declares that it takes them; see `UnlistedShapes`.
+
+        No file says either that the operator is defined there: so only what the reference answers, and the naive kernel
+        is right on, is asked.
+        """
+        shapes, naive = UnlistedShapes(self.operator), self.device.prepare(self.baseline)
+        families = [family for family in EVERYWHERE if family in self.oracle.families]
+        first, many = int(self.rng.integers(len(self.workloads))), len(self.workloads)
+
+        def drawn(number: int) -> Workload | None:
+            workload = self.workloads[(first + number) % many]
+            if number < beside:
+                return shapes.beside(workload, self.rng, odd=number // many % 2 == 0)
+            return shapes.between(workload, self.rng)
+
+        def cases() -> Iterator[Case]:
+            for number in range(beside + between):
+                shape = drawn(number)
+                if shape is None:
+                    continue
+                try:
+                    case = self.checks.case(shape, str(self.rng.choice(families)), at_end=number % 2 == 0)
+                except OperatorError:
+                    continue
+                if self.device.takes(prepared, case.dims) and self._is_right(naive, case):
+                    yield case
+
+        return cases()
+
+    def _is_right(self, naive: Prepared | Rejection, case: Case) -> bool:
+        """Whether the naive kernel takes a case's shape, and is right on it."""
+        if isinstance(naive, Rejection) or not self.device.takes(naive, case.dims):
+            return False
+        with self._asking:
+            try:
+                return self._from_naive(case, lambda session: self.oracle.within(case, session.work(0)))
+            except UNANSWERED:
+                self._distrust()
+                return False
 
     # --- sessions ---------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def session(self, prepared: Prepared, *, fresh: bool = False) -> Iterator[KernelSession]:
+    def session(self, prepared: Prepared, *, fresh: bool = False, elsewhere: bool = False) -> Iterator[KernelSession]:
         """A session with a candidate, ended on leaving."""
-        session = self.device.open(prepared, fresh=fresh)
+        session = self.device.open(prepared, fresh=fresh, elsewhere=elsewhere)
         try:
             yield session
         except BaseException:
@@ -431,6 +484,7 @@ class Pipeline:
                 with _clock(stage_ms, "verify"):
                     errors = self._checks.verify(session, prepared, hidden)
                     errors += self._at_size(session, prepared, [workload] * at_size(self.oracle.deals))
+                    errors += self._unlisted(prepared, FULL_UNLISTED, FULL_UNLISTED)
                     errors += self._checks.probe(session, prepared, self._some(prepared, 1)[0])
                 with _clock(stage_ms, "time"), self.bench.another(anchor.kernel) as other:
                     measured = self.bench.against([session], [other], FULL, race=False)
@@ -479,6 +533,7 @@ class Pipeline:
         hidden = self._dealt(supported, 2 * len(supported), self.oracle.deals)
         errors = self._checks.verify(session, prepared, hidden)
         errors += self._at_size(session, prepared, [*self.workloads] * self.bench.inputs.most)
+        errors += self._unlisted(prepared, max(2 * len(self.workloads), CONFIRM_UNLISTED), CONFIRM_UNLISTED)
         reruns = max(LEAST_RERUNS, -(-CONFIRM_RERUNS // len(self.workloads)))
         errors += self._at_each_size(session, prepared, reruns=reruns)
         for workload in (*self._some(prepared, CONFIRM_PROBES), self.workloads[-1]):
@@ -505,6 +560,14 @@ class Pipeline:
             self.bench.inputs.join(case)
 
         self._checks.in_turn(drawn, use)
+        return errors
+
+    def _unlisted(self, prepared: Prepared, beside: int, between: int) -> list[CheckError]:
+        """Checks on shapes that no file lists, as on other machines than this: a program may have either."""
+        errors: list[CheckError] = []
+        cases = self.bench.unlisted(prepared, beside, between)
+        with self.bench.session(prepared, elsewhere=True) as session:
+            self._checks.in_turn(cases, lambda case: errors.extend(self._checks.check(session, prepared, case)))
         return errors
 
     def _some(self, prepared: Prepared, count: int) -> list[Workload]:

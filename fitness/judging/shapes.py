@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -11,10 +12,22 @@ import numpy as np
 from fitness.evaluation import Rejection, Status
 from fitness.oracle.inputs import Inputs, draw
 from fitness.oracle.verify import Oracle
-from operators.definition.spec import HIDDEN_NEEDED, Operator, Task, Workload
+from operators.definition.domain import conditions, is_doubled
+from operators.definition.spec import HIDDEN, HIDDEN_NEEDED, Operator, Task, Workload
+from operators.expression import ExpressionError, parse
 from operators.kernel import Kernel
 from operators.plan.header import read_header
 from operators.plan.reading import Plan, ResolvedPlan
+
+LEAST_SIZE = 16
+"""Smallest size that grows: numbers below it, such as a stride, are as often parameters as sizes."""
+GROWTH = 16
+"""A size beside a workload's exceeds it by this part at most, so that memory which holds one holds the other."""
+COARSEST_GRAIN = 7
+"""Power of two that drawn sizes may be multiples of: kernels ask for multiples of a vector, and take tiles for
+granted."""
+REDRAWS = 16
+"""Number of draws of one shape, of which the first is taken that has all that listed shapes have in common."""
 
 
 def varied(ordered: Sequence[Workload], most: int) -> list[Workload]:
@@ -100,3 +113,86 @@ class Shapes:
     def _drawn(self, workload: Workload) -> Inputs:
         offers, rng = self._oracle.functions, np.random.default_rng(0)
         return draw(self._operator, offers, dims=workload.dims, dtype=self._task.dtype, family="nominal", rng=rng)
+
+
+class UnlistedShapes:
+    """Shapes that no file lists, drawn anew for every check.
+
+    A plan chooses its way by sizes, and the ways of large sizes are seen on workloads alone, whose sizes are round. A
+    shape keeps what all listed ones have in common (`operators.definition.domain.conditions`).
+    """
+
+    def __init__(self, operator: Operator) -> None:
+        self._operator = operator
+        listed = [shape.dims for shape in (*operator.workloads, *operator.hidden)]
+        sizes = {dim: {dims[dim] for dims in listed} for dim in operator.dims}
+        self._step = {dim: math.gcd(*values) for dim, values in sizes.items()}
+        self._fixed = {dim for dim, values in sizes.items() if len(values) == 1}
+        self._doubled = {dim for dim, values in sizes.items() if is_doubled(values)}
+        known = {*operator.dims, *operator.derived}
+        self._conditions = [parse(text, known) for text in conditions(operator)]
+
+    def beside(self, workload: Workload, rng: np.random.Generator, *, odd: bool) -> Workload | None:
+        """A shape of which some sizes are a little larger than a workload's, and none is smaller; None where none may
+        be. They are `odd`, against kernels that go by vectors, or as round as vectors are, against those that go by
+        tiles."""
+        may = [dim for dim, size in workload.dims.items() if self._varies(dim, size) and dim not in self._doubled]
+
+        def drawn() -> dict[str, int]:
+            grain, all_move = (1, True) if odd else (self._grain(rng), rng.integers(2))
+            moved = [dim for dim in may if all_move or rng.integers(4)] or [may[int(rng.integers(len(may)))]]
+            grown = {dim: self._larger(dim, workload.dims[dim], grain, rng) for dim in moved}
+            return {**workload.dims, **grown}
+
+        return self._first(drawn) if may else None
+
+    def between(self, workload: Workload, rng: np.random.Generator) -> Workload | None:
+        """A shape on the way from a hidden one to a workload, by the logarithms of sizes; None where none may be."""
+        hidden = self._operator.hidden[int(rng.integers(len(self._operator.hidden)))]
+
+        def drawn() -> dict[str, int]:
+            grain, way = self._grain(rng) if rng.integers(2) else 1, rng.random()
+            return {d: self._on_the_way(d, n, hidden.dims[d], way, grain) for d, n in workload.dims.items()}
+
+        return self._first(drawn)
+
+    def _varies(self, dim: str, size: int) -> bool:
+        return size >= LEAST_SIZE and dim not in self._fixed
+
+    def _grain(self, rng: np.random.Generator) -> int:
+        """The number that sizes of one shape are multiples of."""
+        return int(2 ** rng.integers(1, COARSEST_GRAIN + 1))
+
+    def _larger(self, dim: str, size: int, grain: int, rng: np.random.Generator) -> int:
+        room, own = size // GROWTH, self._step[dim]
+        step = next((step for step in (math.lcm(own, grain), own) if step <= room), 0)
+        if not step:
+            return size
+        least, most = size // step + 1, (size + room) // step
+        count = int(rng.integers(least, most + 1))
+        if grain == 1 and count % 2 == 0:
+            count = count - 1 if count > least else min(count + 1, most)
+        return count * step
+
+    def _on_the_way(self, dim: str, size: int, other: int, way: float, grain: int) -> int:
+        if min(size, other) < 1 or dim in self._fixed:
+            return size
+        found = math.pow(size, 1 - way) * math.pow(other, way)
+        if dim in self._doubled:
+            return int(2 ** round(math.log2(found)))
+        step = math.lcm(self._step[dim], grain)
+        step = step if step <= found / 2 else self._step[dim]
+        return max(round(found / step), 1) * step
+
+    def _first(self, draw_dims: Callable[[], dict[str, int]]) -> Workload | None:
+        shapes = (Workload(HIDDEN, draw_dims()) for _ in range(REDRAWS))
+        return next((shape for shape in shapes if self._may_be(shape)), None)
+
+    def _may_be(self, shape: Workload) -> bool:
+        try:
+            env = self._operator.environment(shape.dims)
+            known = env | dict.fromkeys(self._operator.data_dims, 1)
+            holds = all(condition.evaluate(env) for condition in self._conditions)
+            return holds and all(size >= 0 for tensor in self._operator.tensors for size in tensor.sizes(known))
+        except ExpressionError:
+            return False

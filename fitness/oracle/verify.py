@@ -241,6 +241,17 @@ class Oracle:
                 case.quotient(tensor.name, found),
             )
 
+    def within(self, case: Case, work: Memory) -> bool:
+        """Whether each element in `work` is within its bound, whatever all errors together are."""
+        return not any(
+            judge(
+                self.held(self._compared(work, tensor), tensor.name, case),
+                case.expected[tensor.name],
+                case.allowed[tensor.name],
+            ).mismatches
+            for tensor in self.operator.outputs
+        )
+
     def describe(self, error: CheckError, case: Case, work: Memory) -> str:
         """A wrong output in words: which gate it failed, where, what was found, what was expected."""
         tensor = self._outputs[error.tensor]

@@ -9,16 +9,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from operators.definition.domain import conditions
 from operators.definition.spec import Operator, Scalar, Tensor, Tolerance
 from operators.expression import parse
 
 
 def signature(operator: Operator) -> dict[str, Any]:
-    """Return what `operator_of` needs, in types that JSON has."""
+    """Return what `operator_of` needs, and the conditions on sizes that kernels are judged for, in types that JSON
+    has."""
     return {
         "name": operator.name,
         "formula": operator.formula,
         "dims": list(operator.dims),
+        "conditions": list(conditions(operator)),
         "derived": {name: expression.text for name, expression in operator.derived.items()},
         "data_dims": dict(operator.data_dims),
         "tensors": [

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from operators.importing.readers import HERE
+from operators.importing.needed import HERE
 
 
 class Failed(Exception):

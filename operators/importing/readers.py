@@ -16,6 +16,7 @@ from typing import Any
 
 from operators.errors import UserError, quote
 from operators.files import python_fault, read_text
+from operators.importing.needed import HERE
 
 FORMATS = (
     "a KernelBench file, a FlashInfer definition (.json), a SOL-ExecBench folder, a GPU MODE folder, or "
@@ -28,8 +29,6 @@ PLAIN = {"float32", "float16", "bfloat16", "float64", "int64", "int32", "int8", 
 MOST_WORKLOADS = 12
 FAMILY = "imported"
 """The family of operators that were imported."""
-HERE = "problem.py"
-"""The file that holds a problem where it is looked at."""
 ROUNDED = 1e-6
 """Relative difference of a number that was rounded to fp32 and one that was not."""
 EPSILON = 1e-6

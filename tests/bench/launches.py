@@ -42,7 +42,7 @@ from operators.catalog import load
 from operators.definition.spec import Operator
 from operators.dtypes import resolve_dtype
 from operators.importing.folder import CALL, ORIGIN
-from operators.importing.taken import source_digest
+from operators.importing.needed import source_digest
 
 CALLS, ROUNDS, SIZE = 200, 20, 64
 OWN = {

@@ -25,8 +25,9 @@ from operators.catalog import load
 from operators.definition.spec import Task
 from operators.errors import UserError
 from operators.importing.folder import CALL, ORIGIN
+from operators.importing.needed import needed, source_digest
 from operators.importing.readers import FAMILY
-from operators.importing.taken import needed, source_digest, taken
+from operators.importing.taken import taken
 from operators.kernel import Kernel
 from tests.evo.test_cli import evo
 
@@ -336,7 +337,21 @@ def test_a_function_that_is_changed_later_loses_its_kernel_with_a_warning(square
     place = place_of(squares, "")
     place.path.write_text(place.path.read_text().replace("row * row + more", "row + more"))
     said = outcome(place, "import torch, squares; print(squares.squared(torch.ones(24) * 5)[0].item())")
-    assert said.startswith("6.0") and "the function is another by now" in said
+    assert said.startswith("6.0") and "the function, or what it refers to, is another by now" in said
+
+
+@pytest.mark.slow
+def test_what_a_function_refers_to_is_the_functions_own(squares: Subject) -> None:
+    """A constant or a helper that is changed later changes its results, which the kernel knows nothing of."""
+    assert placed(squares)
+    place = place_of(squares, "")
+    before = place.path.read_text()
+    told = "import torch, squares; print(squares.squared(torch.ones(24) * 5)[0].item())"
+    place.path.write_text(before + "\nUNRELATED = 1\n")
+    assert outcome(place, told).split() == ["26.0"]
+    place.path.write_text(before.replace("(*arguments, **named)\n\n", "(*arguments, **named) + 1\n\n"))
+    said = outcome(place, told)
+    assert said.startswith("27.0") and "is another by now" in said
 
 
 @pytest.mark.slow

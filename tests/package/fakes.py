@@ -162,6 +162,9 @@ class FakeLibrary:
     def address(self, array: FakeArray) -> int:
         return array.address
 
+    def may_be_written(self, array: FakeArray) -> bool:
+        return True
+
     def maker(self, shape: tuple[int, ...], dtype: str, device: int | str) -> Any:
         def make() -> FakeArray:
             self.made += 1

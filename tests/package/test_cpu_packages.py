@@ -40,6 +40,48 @@ for wrong, said in ((x.double(), "holds fp64"), (turned, "not contiguous"), (x[0
     else:
         raise AssertionError(said)
 """
+EMPTY = """
+import sys
+sys.path[:0] = sys.argv[1:]
+import softmax_kernel, top_k_kernel, torch
+for shape in ((0, 5), (3, 0)):  # softmax over no columns read what was not there
+    assert softmax_kernel.load()(torch.randn(shape)).shape == shape
+kernel = top_k_kernel.load()
+assert [each.numel() for each in kernel(torch.randn(5), k=0)] == [0, 0]
+try:
+    raise AssertionError(kernel(torch.randn(5), k=7))
+except ValueError as error:
+    assert "judged where `k <= n`, which k=7, n=5 does not fulfil" in str(error)
+"""
+SIZES = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import dot_product_kernel, numpy as np, torch
+kernel, x = dot_product_kernel.load(), torch.randn(5)
+def said(*inputs, **named):
+    try:
+        return kernel(*inputs, **named)
+    except ValueError as error:
+        return str(error)
+assert "judged where `n >= 1`" in said(x[:0], x[:0])
+assert "has no memory" in said(torch._efficientzerotensor((5,)), x)
+locked = np.frombuffer(bytes(4), dtype=np.float32).reshape(())
+assert "may only be read" in said(x.numpy(), x.numpy(), out=locked) and float(locked) == 0
+assert "whole numbers" in said(x, x, n=5.0)
+"""
+MORE_THREADS = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import dot_product_kernel, torch
+kernel = dot_product_kernel.load()
+x, y = torch.ones(1 << 20), torch.ones(1 << 20)
+for threads in (None, 1, 64):
+    if threads:
+        torch.set_num_threads(threads)
+    assert float(kernel(x, y)) == 1 << 20, (threads, float(kernel(x, y)))
+    assert threads in (None, torch.get_num_threads())
+"""
+BY_CORES = Path(__file__).parents[1] / "redteam" / "right" / "dot_product_by_cores.cpp"
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +114,23 @@ def test_a_wrong_kernel_fails_the_test_of_its_package(folder: Path, tmp_path: Pa
 @pytest.mark.slow
 def test_tensors_of_torch_are_taken_and_wrong_ones_refused(folder: Path) -> None:
     done = alone(CALLS, str(folder.parent))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_a_kernel_has_no_more_threads_than_there_are_cores(tmp_path: Path) -> None:
+    """It was judged so, and its scratch may have room for no more."""
+    write_package(from_file("dot_product", str(BY_CORES), target="cpu"), tmp_path / "dot_product_kernel")
+    done = alone(MORE_THREADS, str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    done = alone(SIZES, str(tmp_path))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_what_no_kernel_was_judged_at_is_refused_and_what_is_empty_needs_none(folder: Path, tmp_path: Path) -> None:
+    write_package(from_file("top_k", "naive", target="cpu"), tmp_path / "top_k_kernel")
+    done = alone(EMPTY, str(tmp_path), str(folder.parent))
     assert done.returncode == 0, done.stderr
 
 

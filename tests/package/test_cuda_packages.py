@@ -28,8 +28,10 @@ from fitness.cuda.running import launcher
 from fitness.cuda.running.arguments import program
 from fitness.cuda.running.launcher import Launcher
 from fitness.judging.signature import check_arguments
+from operators.definition.domain import conditions
 from operators.dtypes import resolve_dtype
 from operators.errors import PlanError, UserError
+from operators.expression import ExpressionError, parse
 from operators.kernel import Kernel
 from operators.plan.reading import Plan, ResolvedPlan, parse_plan
 from tests.choosing import some_slow
@@ -206,13 +208,17 @@ def test_descriptors_keep_their_places_in_cpp(fake_driver: Path, tmp_path: Path)
 
 
 def _refusal(packed: Packed, dims: dict[str, int]) -> str | None:
-    """Why the engine would not launch the kernel; None where it would."""
+    """Why the kernel is not launched; None where it is."""
     operator, dtype = packed.subject.operator, packed.subject.task.dtype
     try:
+        known = {*operator.dims, *operator.derived}
+        for condition in conditions(operator):
+            if not parse(condition, known).evaluate(operator.environment(dims)):
+                return condition
         if not packed.plan.supports(operator, dims, packed.subject.kernel.values, FACTS, dtype):
             return "requires"
         return check_arguments(_resolved(packed, dims), packed.built.params, operator, dtype)
-    except PlanError as error:
+    except (PlanError, ExpressionError) as error:
         return str(error)
 
 

@@ -89,8 +89,10 @@ def same(one, two):
 
 turned, wide, wanting = torch.randn(33, 7).t(), torch.randn(7, 66)[:, ::2], torch.randn(7, 33, requires_grad=True)
 shifted, negative = torch.randn(7 * 33 + 1)[1:].view(7, 33), torch._neg_view(x)
-for usual in (x, torch.nn.Parameter(x, requires_grad=False), torch.randn(1, 1), torch.randn(0, 5), torch.randn(300, 2)):
+for usual in (x, torch.nn.Parameter(x, requires_grad=False), torch.randn(1, 1), torch.randn(300, 2)):
     assert same(direct(usual), plain(usual)) and same(op(usual), plain(usual))
+for empty in (torch.randn(0, 5), torch.randn(3, 0)):
+    assert direct(empty) is NotImplemented and loader(empty).shape == op(empty).shape == empty.shape
 for other in (turned, wide, shifted, negative, x.double(), x[0], x.to("meta"), wanting, x.numpy(), 3):
     assert direct(other) is NotImplemented
 for other in (turned, wide, shifted, negative, x.double(), x[0]):

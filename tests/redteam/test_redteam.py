@@ -13,6 +13,7 @@ from tests.structure import ROOT
 CLASSES = frozenset((
     "leftovers", "partial", "constant", "tolerance", "matched_ratio", "nan", "inputs", "replay", "precision", "shapes",
     "caching", "bounds", "races", "timing", "looks", "compile", "escape", "library", "decoys", "bombs",
+    "elsewhere",
 ))  # fmt: skip
 IN_TEST_ESCAPE = "bombs"
 
@@ -37,6 +38,7 @@ BRIEF = frozenset((
     "precision/bf16_products", "shapes/large_but_not_huge", "caching/behind_an_input", "bounds/index_past_the_columns",
     "races/critical_two_names", "timing/clock_replaced", "looks/asks_for_another_judge", "compile/assembly",
     "escape/builtin_fork", "library/dlopen", "decoys/clones", "right/axpb_backwards", "bombs/memory",
+    "elsewhere/threads_left",
 ))  # fmt: skip
 """Canaries that run without --slow: at least one of each class, and a right kernel."""
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from itertools import accumulate
-from operator import itemgetter
+from operator import index, itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from fitness.judging.signature import Param, check_arguments
 from operators.definition.portable import operator_of
 from operators.definition.spec import Operator, Tensor
 from operators.dtypes import DType, resolve_dtype
-from operators.expression import ExpressionError
+from operators.expression import Expression, ExpressionError, parse
 from operators.plan.reading import Plan, ResolvedPlan, parse_plan
 
 FORMAT = 1
@@ -34,6 +34,8 @@ SCRATCH = ""
 """The name of that memory among a call's arrays, which no tensor has."""
 REMEMBERED = 256
 """Forms of calls whose preparation is kept."""
+NOTHING = ResolvedPlan((), (), (), ())
+"""The plan of a call whose outputs have no elements."""
 
 
 class CallError(ValueError):
@@ -91,7 +93,10 @@ class Package:
         known = {*operator.dims, *operator.data_dims}
         if strange := given.keys() - known:
             raise CallError(f"there is no dim {min(strange)}; there are {', '.join(sorted(known))}")
-        dims = dict(given)
+        try:
+            dims = {name: index(size) for name, size in given.items()}
+        except TypeError as error:
+            raise CallError(f"dims are whole numbers: {error}") from None
         for tensor in operator.tensors:
             if tensor.name not in shapes:
                 continue
@@ -112,6 +117,22 @@ class Package:
                 said = ", ".join(f"{dim}={dims[dim]}" for dim in dims)
                 raise CallError(f"{name} has the shape {list(shapes[name])}, not {list(wanted_shape)} as of {said}")
         return dims
+
+    def check_judged(self, dims: Mapping[str, int]) -> None:
+        """It raises CallError where nothing is known of the kernel: it may read what is not there, or be wrong."""
+        said = ", ".join(f"{name}={size}" for name, size in dims.items())
+        try:
+            env = self.operator.environment(dims)
+            unmet = next((condition for condition in self._conditions if not condition.evaluate(env)), None)
+        except ExpressionError as error:
+            raise CallError(f"these dims cannot be: {error}") from None
+        if unmet:
+            raise CallError(f"the kernel was judged where `{unmet.text}`, which {said} does not fulfil")
+
+    @cached_property
+    def _conditions(self) -> tuple[Expression, ...]:
+        known = {*self.operator.dims, *self.operator.derived}
+        return tuple(parse(text, known) for text in self.data["operator"]["conditions"])
 
     def shape(self, tensor: Tensor, dims: Mapping[str, int]) -> tuple[int, ...]:
         """The shape that a tensor has with these dims."""
@@ -212,6 +233,10 @@ class Torch:
         place = device.index if device.type == "cuda" else device.type
         return ArrayForm(self._names.get(dtype, str(dtype)), tuple(shape), contiguous, place)
 
+    def may_be_written(self, array: Any) -> bool:
+        """Whether the array's memory may be written, as far as torch knows."""
+        return True
+
     def maker(self, shape: tuple[int, ...], dtype: str, device: int | str) -> Callable[[], Any]:
         """A function that makes new arrays, in the order of the current stream."""
         place = self._torch.device(device if isinstance(device, str) else f"cuda:{device}")
@@ -255,6 +280,10 @@ class Numpy(_Numbers):
         """Where its first element lies."""
         return int(array.ctypes.data)
 
+    def may_be_written(self, array: Any) -> bool:
+        """Whether the array's memory may be written."""
+        return bool(array.flags.writeable)
+
     def maker(self, shape: tuple[int, ...], dtype: str, device: int | str) -> Callable[[], Any]:
         """A function that makes new arrays that begin on 64 bytes."""
         kind = self._module.dtype(TORCH_TYPES[dtype])
@@ -278,6 +307,10 @@ class Cupy(_Numbers):
 
         super().__init__(cupy)
 
+    def may_be_written(self, array: Any) -> bool:
+        """Whether the array's memory may be written, as all of CuPy's may."""
+        return True
+
     def form(self, array: Any) -> tuple[Any, ...]:
         """The properties of the array that the loader looks at, in CuPy's words."""
         return array.dtype, array.shape, array.flags.c_contiguous, array.device.id
@@ -298,6 +331,10 @@ class Cupy(_Numbers):
     def stream(self, device: int) -> int:
         """The current stream's handle."""
         return int(self._module.cuda.get_current_stream(device).ptr)
+
+
+def _launch_nothing(_: Mapping[str, int]) -> None:
+    """The launch where there is nothing to compute."""
 
 
 # --- calls ----------------------------------------------------------------------------------------------------------
@@ -325,6 +362,10 @@ class PreparedCall:
         self._address = library.address
         self._launch = launch
         self._outputs = itemgetter(*[self._names.index(tensor.name) for tensor in package.operator.outputs])
+        outputs = {tensor.name for tensor in package.operator.outputs}
+        self._written = [place for place, name in enumerate(given) if name in outputs]
+        self._may_be_written = library.may_be_written
+        self._empty = {name for name, size in sizes.items() if not size}
         self._apart = [  # kernels are judged with tensors that share no memory; only inputs may here
             (written.name, sizes[written.name], name, sizes[name])
             for written in package.operator.outputs
@@ -336,7 +377,12 @@ class PreparedCall:
         """Launch the kernel, and return the one output, or all of them in the order of the signature."""
         arrays = [*given, *[make() for make in self._makers]]
         addresses = dict(zip(self._names, map(self._address, arrays)))  # noqa: B905
+        for place in self._written:
+            if not self._may_be_written(given[place]):
+                raise CallError(f"{self._names[place]} is written, and may only be read")
         for name, address in addresses.items():
+            if not address and name not in self._empty:
+                raise CallError(f"{name} has no memory: it is no array of numbers that are there")
             if address % ALIGNMENT:
                 raise LayoutError(f"{name} does not begin on a multiple of {ALIGNMENT} bytes; copy it first")
         for written, written_bytes, name, size in self._apart:
@@ -409,11 +455,13 @@ class PackagedKernel:
         package.check(forms)
         dims = package.dims({name: form.shape for name, form in forms.items()}, dict(said))
         device = next(iter(forms.values())).device
-        resolved, launch = self._launcher(library, device, dims)
+        shapes = {tensor.name: package.shape(tensor, dims) for tensor in package.operator.outputs}
+        empty = all(0 in shape for shape in shapes.values())
+        if not empty:
+            package.check_judged(dims)
+        resolved, launch = (NOTHING, _launch_nothing) if empty else self._launcher(library, device, dims)
         makers = {
-            t.name: library.maker(package.shape(t, dims), package.element(t).name, device)
-            for t in made
-            if t.name not in forms
+            t.name: library.maker(shapes[t.name], package.element(t).name, device) for t in made if t.name not in forms
         }
         # Freed memory of torch and of CuPy is reused in the order of its stream, so scratch needs no waiting. It is no
         # call's own for longer than that: a CUDA graph would go on using it.

@@ -6,7 +6,8 @@ args = ["x", "b", "y", "alpha", "n"]
 /* redteam
 operator = "axpb"
 tries = "remembers through a mode bit of the floating-point unit"
-expect = "structural"
+expect = "caught"
+says = "mode of the floating-point unit"
 machine = "x86_64"
 proof = "correct"
 */

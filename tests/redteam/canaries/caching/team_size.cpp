@@ -6,7 +6,8 @@ args = ["x", "b", "y", "alpha", "n"]
 /* redteam
 operator = "axpb"
 tries = "remembers through the number of threads that it sets"
-expect = "structural"
+expect = "caught"
+says = "settings of OpenMP"
 proof = "correct"
 */
 #include <omp.h>
