@@ -111,6 +111,7 @@ class CpuDevice:
         self._shared = shared
         self._kept = Kept(folder)
         self.forgets = True  # every call is a fork of a process that has run none
+        self.differs = True  # in the number of cores
         self.processes = 3
         self.spread = ProcessSpread()
         self.driver = ""

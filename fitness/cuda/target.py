@@ -251,6 +251,7 @@ class CudaDevice:
         self.task = task
         self.folder = folder
         self.forgets = False
+        self.differs = False
         self.processes = 1  # each has a CUDA context and buffers of its own, which take their time and memory
         self.spread = SPREAD
         self._gpu = gpu

@@ -148,6 +148,11 @@ class Device(Protocol):
         ...
 
     @property
+    def differs(self) -> bool:
+        """Whether a program may know facts of the machine that are others on a machine of the same name."""
+        ...
+
+    @property
     def processes(self) -> int:
         """The number of processes of each kernel that a confirmation takes its samples from."""
         ...
@@ -171,8 +176,8 @@ class Device(Protocol):
         ...
 
     def open(self, prepared: Prepared, *, fresh: bool = False, elsewhere: bool = False) -> KernelSession:
-        """`fresh`: in a process that has run no other kernel. `elsewhere`: for checks alone, as on machines of which a
-        program may know other facts, where the target has such."""
+        """`fresh`: in a process that has run no other kernel. `elsewhere`: for checks alone, as on other machines,
+        where the device `differs`."""
         ...
 
     def expect(self, sessions: int) -> None:

@@ -12,7 +12,7 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from itertools import cycle
 from threading import Lock
@@ -484,7 +484,7 @@ class Pipeline:
                 with _clock(stage_ms, "verify"):
                     errors = self._checks.verify(session, prepared, hidden)
                     errors += self._at_size(session, prepared, [workload] * at_size(self.oracle.deals))
-                    errors += self._unlisted(prepared, FULL_UNLISTED, FULL_UNLISTED)
+                    errors += self._unlisted(session, prepared, FULL_UNLISTED, FULL_UNLISTED)
                     errors += self._checks.probe(session, prepared, self._some(prepared, 1)[0])
                 with _clock(stage_ms, "time"), self.bench.another(anchor.kernel) as other:
                     measured = self.bench.against([session], [other], FULL, race=False)
@@ -533,7 +533,7 @@ class Pipeline:
         hidden = self._dealt(supported, 2 * len(supported), self.oracle.deals)
         errors = self._checks.verify(session, prepared, hidden)
         errors += self._at_size(session, prepared, [*self.workloads] * self.bench.inputs.most)
-        errors += self._unlisted(prepared, max(2 * len(self.workloads), CONFIRM_UNLISTED), CONFIRM_UNLISTED)
+        errors += self._unlisted(session, prepared, max(2 * len(self.workloads), CONFIRM_UNLISTED), CONFIRM_UNLISTED)
         reruns = max(LEAST_RERUNS, -(-CONFIRM_RERUNS // len(self.workloads)))
         errors += self._at_each_size(session, prepared, reruns=reruns)
         for workload in (*self._some(prepared, CONFIRM_PROBES), self.workloads[-1]):
@@ -562,12 +562,13 @@ class Pipeline:
         self._checks.in_turn(drawn, use)
         return errors
 
-    def _unlisted(self, prepared: Prepared, beside: int, between: int) -> list[CheckError]:
-        """Checks on shapes that no file lists, as on other machines than this: a program may have either."""
+    def _unlisted(self, session: KernelSession, prepared: Prepared, beside: int, between: int) -> list[CheckError]:
+        """Checks on shapes that no file lists, as on other machines where they differ: a program may have either."""
         errors: list[CheckError] = []
         cases = self.bench.unlisted(prepared, beside, between)
-        with self.bench.session(prepared, elsewhere=True) as session:
-            self._checks.in_turn(cases, lambda case: errors.extend(self._checks.check(session, prepared, case)))
+        differs = self.device.differs
+        with self.bench.session(prepared, elsewhere=True) if differs else nullcontext(session) as other:
+            self._checks.in_turn(cases, lambda case: errors.extend(self._checks.check(other, prepared, case)))
         return errors
 
     def _some(self, prepared: Prepared, count: int) -> list[Workload]:
