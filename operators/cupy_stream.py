@@ -18,6 +18,23 @@ def on_torchs_stream() -> Iterator[None]:
         yield
 
 
+def keep_plans() -> None:
+    """Have CuPy keep all plans of transforms that this thread makes; by default the 17th drops the first.
+
+    A captured call goes on using its plan. Where that was dropped, its replay ended the process.
+    """
+    from cupy.fft.config import get_plan_cache
+
+    get_plan_cache().set_size(-1)
+
+
+def drop_plans() -> None:
+    """Have CuPy give back this thread's plans with their memory, which no captured call may use any more."""
+    from cupy.fft.config import get_plan_cache
+
+    get_plan_cache().clear()
+
+
 class _TorchsStream:
     """The stream that is torch's current one when CuPy asks, by the protocol of cuda.core, which torch has from 2.8."""
 

@@ -34,7 +34,7 @@ from fitness.judging.device import UNANSWERED, KernelFault, KilledFromOutside, S
 from fitness.judging.library import handed, taken
 from fitness.oracle.cases import Question
 from fitness.oracle.inputs import TORCH_DTYPES
-from operators.cupy_stream import on_torchs_stream
+from operators.cupy_stream import drop_plans, keep_plans, on_torchs_stream
 from operators.errors import OperatorError
 from operators.libraries import LibraryCall, forget_compiled
 from operators.plan.reading import ResolvedPlan
@@ -230,7 +230,7 @@ def import_apart(name: str) -> None:
 
 
 class RivalCode:
-    """The code that torch.compile has made in this process.
+    """The code that torch.compile has made in this process for rivals, and CuPy's plans of their transforms.
 
     A task's rivals are compiled when one is chosen, and called again by each confirmation. It takes seconds to load
     their code anew, so it stays between sessions, as long as it is not too much.
@@ -239,16 +239,26 @@ class RivalCode:
     def __init__(self) -> None:
         self._open = 0
         self._compiled = 0
+        self._plans = False
 
-    def opened(self, *, compiled: bool) -> None:
+    def opened(self, call: LibraryCall) -> None:
         """A session of a call begins."""
         self._open += 1
-        self._compiled += compiled
+        self._compiled += call.kind == "compiled"
+        if call.arrays == "cupy":
+            with suppress(ImportError):  # told where the call is made
+                keep_plans()
+                self._plans = True
 
     def closed(self) -> None:
         """A session has ended."""
         self._open -= 1
-        if self._open or not self._compiled:
+        if self._open:
+            return
+        if self._plans:
+            self._plans = False
+            drop_plans()
+        if not self._compiled:
             return
         gc.collect()
         if self._compiled > KEPT_SESSIONS or torch.cuda.memory_allocated() > KEPT_BYTES:
@@ -284,7 +294,7 @@ class LibrarySession:
         self._flush = torch.empty(int(FLUSH_L2_SIZES * l2_bytes) // 4, device=oracle.device)
         self._memory = torch.cuda.graph_pool_handle()
         self._is_open = True
-        RIVAL_CODE.opened(compiled=call.kind == "compiled")
+        RIVAL_CODE.opened(call)
         self._slots: dict[int, tuple[Question, CudaRegion, _Launch]] = {}
 
     def bind(self, slot: int, question: Question, *, at_end: bool) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType, SimpleNamespace
+
 import pytest
 import torch
 
@@ -10,6 +13,7 @@ from fitness.cuda.running.runner import NO_MEMORY
 from fitness.cuda.session import KEPT_BYTES, KEPT_SESSIONS, RivalCode, enough_memory
 from fitness.judging.device import KernelFault
 from operators.errors import OperatorError
+from operators.libraries import call, compiled, own
 
 SHORT = (
     torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
@@ -47,8 +51,27 @@ def test_compiled_code_stays_between_sessions_until_it_is_too_much(
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: held_bytes)
     code = RivalCode()
     for _ in range(sessions):
-        code.opened(compiled=True)
-        code.opened(compiled=False)
+        code.opened(compiled("torch.mm"))
+        code.opened(own("torch.mm"))
         code.closed()  # the other one still has memory of its own
         code.closed()
     assert len(forgotten) == times
+
+
+def test_plans_of_transforms_stay_as_long_as_a_captured_call_may_use_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    cache = SimpleNamespace(set_size=lambda size: done.append(f"keeps {size}"), clear=lambda: done.append("clears"))
+    for name in ("cupy", "cupy.fft", "cupy.fft.config"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setattr(sys.modules["cupy.fft.config"], "get_plan_cache", lambda: cache, raising=False)
+    code, transform = RivalCode(), call("cupy.fft.fft", lambda x: x)
+    for each in (transform, own("torch.fft.fft"), transform):
+        code.opened(each)
+    code.closed()
+    code.closed()
+    assert done == ["keeps -1", "keeps -1"], "-1: without a limit"
+    code.closed()
+    assert done[2:] == ["clears"]
+    code.opened(own("torch.fft.fft"))
+    code.closed()
+    assert len(done) == 3
