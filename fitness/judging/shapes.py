@@ -12,7 +12,7 @@ import numpy as np
 from fitness.evaluation import Rejection, Status
 from fitness.oracle.inputs import Inputs, draw
 from fitness.oracle.verify import Oracle
-from operators.definition.domain import conditions, is_doubled
+from operators.definition.domain import LARGEST_PARAMETER, conditions, is_doubled
 from operators.definition.spec import HIDDEN, HIDDEN_NEEDED, Operator, Task, Workload
 from operators.expression import ExpressionError, parse
 from operators.kernel import Kernel
@@ -26,6 +26,8 @@ GROWTH = 16
 COARSEST_GRAIN = 7
 """Power of two that drawn sizes may be multiples of: kernels ask for multiples of a vector, and take tiles for
 granted."""
+ONE_EVERY = 4
+"""Number of shapes on the way from a hidden one to a workload to one of which a size is 1."""
 REDRAWS = 16
 """Number of draws of one shape, of which the first is taken that has all that listed shapes have in common."""
 
@@ -128,6 +130,9 @@ class UnlistedShapes:
         sizes = {dim: {dims[dim] for dims in listed} for dim in operator.dims}
         self._step = {dim: math.gcd(*values) for dim, values in sizes.items()}
         self._fixed = {dim for dim, values in sizes.items() if len(values) == 1}
+        self._sizes = [
+            dim for dim, values in sizes.items() if max(values) > LARGEST_PARAMETER and dim not in self._fixed
+        ]
         self._doubled = {dim for dim, values in sizes.items() if is_doubled(values)}
         known = {*operator.dims, *operator.derived}
         self._conditions = [parse(text, known) for text in conditions(operator)]
@@ -152,7 +157,10 @@ class UnlistedShapes:
 
         def drawn() -> dict[str, int]:
             grain, way = self._grain(rng) if rng.integers(2) else 1, rng.random()
-            return {d: self._on_the_way(d, n, hidden.dims[d], way, grain) for d, n in workload.dims.items()}
+            found = {d: self._on_the_way(d, n, hidden.dims[d], way, grain) for d, n in workload.dims.items()}
+            if self._sizes and not rng.integers(ONE_EVERY):
+                found[self._sizes[int(rng.integers(len(self._sizes)))]] = 1
+            return found
 
         return self._first(drawn)
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 from operators.definition.spec import Operator
 
+LARGEST_PARAMETER = 32
+"""A dim that no listed shape has above it is as often a parameter, such as a power, as a size, which may be 1."""
 MOST_ELEMENTS = 2**31 - 1
 """Most elements of a tensor whose places an `int` holds, as kernels have it: more are judged where a shape has more."""
 
@@ -14,7 +16,8 @@ MOST_ELEMENTS = 2**31 - 1
 def conditions(operator: Operator) -> tuple[str, ...]:
     """Conditions that every listed shape fulfils, as expressions over dims.
 
-    Nothing is known of a kernel at other shapes: where a dim has one size alone, it may be written into the code.
+    Nothing is known of a kernel at other shapes: where a dim has one size alone, it may be written into the code. Sizes
+    down to 1 are drawn for checks where no listed shape has them.
     """
     return tuple(dict.fromkeys((*_of_dims(operator), *_of_tensors(operator))))
 
@@ -26,7 +29,7 @@ def _of_dims(operator: Operator) -> Iterator[str]:
         if len(found) == 1:
             yield f"{dim} == {min(found)}"
             continue
-        yield f"{dim} >= {min(found)}"
+        yield f"{dim} >= {min(found) if max(found) <= LARGEST_PARAMETER else min(*found, 1)}"
         if is_doubled(found):
             yield f"next_pow2({dim}) == {dim}"
         elif (step := math.gcd(*found)) > 1:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -12,7 +11,9 @@ import pytest
 
 from fitness.judging.shapes import GROWTH, LEAST_SIZE, UnlistedShapes
 from operators.catalog import load
+from operators.definition.domain import conditions
 from operators.definition.spec import Operator, Workload
+from operators.expression import parse
 
 DRAWS = 40
 
@@ -28,19 +29,14 @@ def drawn(operator: Operator, way: Callable[[UnlistedShapes], Callable[..., Work
 @pytest.mark.parametrize("name", ["matrix_mul", "top_k", "spmv_csr", "conv_2d", "fft", "max_pooling_2d"])
 def test_shapes_keep_what_listed_ones_have_in_common(name: str) -> None:
     operator = load(name)
-    listed = [shape.dims for shape in (*operator.workloads, *operator.hidden)]
     found = drawn(operator, lambda shapes: partial(shapes.beside, odd=True)) + drawn(
         operator, lambda shapes: shapes.between
     )
     assert found
-    for one in operator.dims:
-        sizes = {dims[one] for dims in listed}
-        assert all(shape.dims[one] % math.gcd(*sizes) == 0 for shape in found)
-        if all(size & (size - 1) == 0 for size in sizes):
-            assert all(shape.dims[one] & (shape.dims[one] - 1) == 0 for shape in found)
-        for other in operator.dims:
-            if all(dims[one] <= dims[other] for dims in listed):
-                assert all(shape.dims[one] <= shape.dims[other] for shape in found)
+    known = {*operator.dims, *operator.derived}
+    for condition in conditions(operator):
+        expression = parse(condition, known)
+        assert all(expression.evaluate(operator.environment(shape.dims)) for shape in found), condition
 
 
 @pytest.mark.parametrize("name", ["matrix_mul", "softmax", "spmm_csr"])

@@ -42,6 +42,14 @@ def test_a_dim_of_one_size_has_it_and_one_of_multiples_stays_one() -> None:
     assert unmet(operator, rows=8, cols=25) == ["cols == 24"]
 
 
+def test_sizes_may_be_one_and_parameters_may_not() -> None:
+    shapes = [{"rows": rows, "cols": cols} for rows, cols in ((3, 100), (20, 7), (5, 9))]
+    operator = replace(load("softmax"), workloads=(), hidden=tuple(Workload("hidden", dims) for dims in shapes))
+    assert not unmet(operator, rows=3, cols=1)
+    assert unmet(operator, rows=1, cols=7) == ["rows >= 3"]
+    assert unmet(load("matrix_power"), n=5, power=1) == ["power >= 2"]
+
+
 def test_an_order_that_no_shape_takes_to_its_end_may_be_an_accident() -> None:
     shapes = [{"rows": 1, "cols": 1}, {"rows": 3, "cols": 50}, {"rows": 20, "cols": 21}]
     operator = replace(load("softmax"), workloads=(), hidden=tuple(Workload("hidden", dims) for dims in shapes))
