@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 import traceback
@@ -242,11 +243,16 @@ def resume(
     ray: RayOption = False,
     ray_address: RayAddress = "",
     detach: Detach = False,
+    owner: Annotated[int, typer.Option("--owner", hidden=True)] = 0,
     runs: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:
     """Continue a run that was stopped or killed, or give it a larger budget."""
     began = time.time()
+    if owner:
+        from evo.workers.parent import end_with
+
+        end_with(owner, signal.SIGINT)
     from evo.budget import parse_limits
     from evo.folders import find_run
     from evo.session import Session
