@@ -187,7 +187,7 @@ def _waited_for(connection: duckdb.DuckDBPyConnection, timeout_s: float, work: C
     def run() -> None:
         try:
             outcome.set_result(work())
-        except BaseException as error:  # it is raised where the outcome is waited for
+        except BaseException as error:  # noqa: BLE001 (it is raised where the outcome is waited for)
             outcome.set_exception(error)
 
     worker = threading.Thread(target=run, name="evo-query", daemon=True)
