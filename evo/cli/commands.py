@@ -69,7 +69,9 @@ MoreBudget = Annotated[
     list[str], typer.Option("--budget", help="60s, 8h, 500evals, 5usd, 2Mtok, of the whole run; repeatable.")
 ]
 RayOption = Annotated[bool, typer.Option("--ray", help="Work in Ray actors, on a cluster started for this run.")]
-RayAddress = Annotated[str, typer.Option(metavar="HOST:PORT", help="Work on this Ray cluster, on all its machines.")]
+RayAddress = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT", help="Work on this Ray cluster, on all its machines.")
+]
 Detach = Annotated[
     bool, typer.Option("--detach", help="Go on without this terminal, and say how to follow; see evo attach.")
 ]
@@ -185,7 +187,7 @@ def run(
     notify: Notices = [],  # noqa: B006
     log: LogAs = "",
     ray: RayOption = False,
-    ray_address: RayAddress = "",
+    ray_address: RayAddress = None,
     detach: Detach = False,
     runs: Runs = RUNS,
     schema: Annotated[bool, typer.Option("--schema", help="List all settings and mutators instead.")] = False,
@@ -241,7 +243,7 @@ def resume(
     notify: Notices = [],  # noqa: B006
     log: LogAs = "",
     ray: RayOption = False,
-    ray_address: RayAddress = "",
+    ray_address: RayAddress = None,
     detach: Detach = False,
     owner: Annotated[int, typer.Option("--owner", hidden=True)] = 0,
     runs: Runs = RUNS,

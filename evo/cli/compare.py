@@ -58,7 +58,7 @@ def compare(
         float, typer.Option(metavar="SECONDS", min=0, help="With nothing to do, a cell waits so long for evo tell.")
     ] = 0.0,
     ray: Annotated[bool, typer.Option("--ray", help="Evaluate on a Ray cluster started for this.")] = False,
-    ray_address: Annotated[str, typer.Option(metavar="HOST:PORT", help="Evaluate on this Ray cluster.")] = "",
+    ray_address: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Evaluate on this Ray cluster.")] = None,
     runs: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:

@@ -60,6 +60,7 @@ def evo(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *ar
         (("run", "softmax", "--notify", "ftp://x"), "--notify ftp://x: notices go to an address of http or https"),
         (("run", "softmax", "--notify", "no-such-command x"), "no such command"),
         (("run", "softmax", "--ray-address", "nowhere"), "--ray-address nowhere: write HOST:PORT"),
+        (("run", "softmax", "--ray-address", ""), "--ray-address : write HOST:PORT"),
         (("run", "softmax", "--ray-address", "localhost:99999"), "write HOST:PORT"),
         (("run", "operator.toml"), "operator.toml"),
         (("check", "softmax", "--limit", "soon"), "--limit soon: write a number and a unit"),
