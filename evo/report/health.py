@@ -84,9 +84,9 @@ def health(run: Run, *, now: float | None = None, free_bytes: int | None = None)
     It raises StoreError where the run cannot be read.
     """
     now = time.time() if now is None else now
-    free = shutil.disk_usage(run.folder).free if free_bytes is None else free_bytes
     state, reason = state_of(run)
     last = _last(run)
+    free = shutil.disk_usage(run.folder).free if free_bytes is None else free_bytes
     findings = [*_of_state(run.folder, state, reason), *_of_tasks(run), *_of_models(run), *_of_noise(run)]
     if state == "finished":
         findings += _of_lack(run)

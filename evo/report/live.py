@@ -11,11 +11,11 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event, Thread
 from types import TracebackType
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
@@ -266,7 +266,7 @@ class Progress:
         bests = listed([f"{_name(state, search)} {_best(state)}" for state in news], NAMED)
         failed = sum(bool(state.fault) for state in search.states.values())
         parts = (
-            _left(search), bests, first, "" if news else _waits(search), _count(search),
+            _left(search), _unavailable(search), bests, first, "" if news else _waits(search), _count(search),
             f"{_rate(search):.0f} candidates/min",
             f"{failed} failed" if failed else "", _models(search),
         )  # fmt: skip
@@ -306,6 +306,12 @@ def _left(search: Running) -> str:
     limits = {kind: limit for kind, limit in search.budget.limits.items() if kind in LIMITS}
     left = [of_budget(kind, max(limit - spent[kind], 0.0)) for kind, limit in limits.items()]
     return f"{', '.join(left)} left" if left else ""
+
+
+def _unavailable(search: Running) -> str:
+    """The requests that use no budget up, since the machine or the model had no time for them."""
+    lost = sum(state.unavailable for state in search.states.values())
+    return f"{lost} unavailable" if lost else ""
 
 
 def _waits(search: Running) -> str:
@@ -353,8 +359,8 @@ def _view(search: Running, first: str, gpus: GpuWatch, finds: Finds) -> View:
     waiting = max(sum(state.in_flight for state in search.states.values()) - len(jobs), 0)
     failed = sum(bool(state.fault) for state in search.states.values())
     counts = (
-        f"{_rate(search):.0f} candidates/min", f"{failed} failed" if failed else "", _count(search),
-        f"{waiting} more requests under way" if waiting else "", first, _waits(search),
+        f"{_rate(search):.0f} candidates/min", f"{failed} failed" if failed else "", _unavailable(search),
+        _count(search), f"{waiting} more requests under way" if waiting else "", first, _waits(search),
     )  # fmt: skip
     return View(
         phase=search.phase, share=search.budget.share(), spent=duration(search.budget.spent["wall_s"]),
@@ -385,15 +391,15 @@ ROOM_BESIDE, LEAST_SHOWN = 8, 4
 def attach(folder: Path, *, sleep: Callable[[float], None] = time.sleep) -> str:
     """Show the run until it ends, or for good; return how it is then. It raises StoreError, and KeyboardInterrupt."""
     run, made = Run(folder), console()
-    last = ""
+    last: tuple[Any, ...] = ()
     with Live(console=made, auto_refresh=False, vertical_overflow="crop") as live:
         while True:
             found = health(run)
             if made.is_terminal:
                 live.update(_attached_view(run, made.height, found.line), refresh=True)
-            elif (line := f"{found.line}; {many_line(summary(run))}") != last:
-                last = line
-                made.print(line, soft_wrap=True)
+            elif (new := (replace(found, verdict_s=None), many_line(summary(run)))) != last:
+                last = new
+                made.print(f"{found.line}; {last[1]}", soft_wrap=True)
             if found.state != "running":
                 return found.line
             sleep(LOOK_EVERY_S)

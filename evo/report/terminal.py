@@ -224,7 +224,9 @@ def many_line(tasks: Sequence[TaskSummary]) -> str:
     failed = sum(bool(t.problem) for t in tasks)
     flagged = sum(bool(t.flagged) for t in tasks)
     never = sum(t.state == "not begun" for t in tasks)
-    lost = "".join(f", {n} {what}" for n, what in ((flagged, "flagged"), (failed, "failed"), (never, "not begun")) if n)
+    vain = sum(t.unavailable for t in tasks)
+    told = (flagged, "flagged"), (failed, "failed"), (never, "not begun"), (vain, "unavailable")
+    lost = "".join(f", {n} {what}" for n, what in told if n)
     return (
         f"{counted(len(tasks), 'task')}, {sum(s > 1 for s in speedups)} faster than naive, "
         f"{sum(t.confirmed for t in tasks)} confirmed{lost}, geometric mean {ratio(mean)}"
