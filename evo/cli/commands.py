@@ -34,6 +34,7 @@ from evo.cli.shared import (
 )
 from evo.report.output import as_json as json_of
 from evo.report.output import login, raw, safe_streams
+from fitness.words import counted
 from operators.errors import MachineError, UserError
 from operators.identity import short
 
@@ -468,7 +469,7 @@ def searching(folder: Path, search: Any, *, as_json: bool, told: Sequence[str] =
     shown.
     """
     from evo.api import Run
-    from evo.budget import KINDS
+    from evo.budget import is_used_up
     from evo.report.live import Progress
     from evo.report.status import sessions, summary
     from evo.track.follower import followed
@@ -489,7 +490,7 @@ def searching(folder: Path, search: Any, *, as_json: bool, told: Sequence[str] =
         _show_summary(run, tasks, as_json=as_json)
     print(f"ended: {reason}", file=sys.stderr)
     held = sessions(run)
-    if len(held) > 1 and not held[-1].judged and reason.split(" ")[0] in KINDS:
+    if len(held) > 1 and not held[-1].judged and is_used_up(reason):
         say("no kernel was judged: the budget, which is that of the whole run, is used up; --budget sets a larger one")
     if reason == "stopped":
         print(f"stopped; continue with: evo resume {folder}", file=sys.stderr)
@@ -535,7 +536,7 @@ def _show_summary(
     if scores:
         print(", ".join(f"{task} P {value:.2f}" for task, value in scores.items()) + f". {P_NOTE}")
     if waiting:
-        print(f"{waiting} questions wait for answers from outside: evo ask {run.folder}")
+        print(f"{counted(waiting, 'question waits', 'questions wait')} for answers from outside: evo ask {run.folder}")
     print(f"run {run.folder}")
 
 

@@ -12,6 +12,7 @@ import typer
 
 from evo.cli.shared import FAILED, INTERRUPTED, RUNS, AsJson, Runs, backend_named, say
 from evo.report.output import as_json as json_of
+from fitness.words import counted
 from operators.identity import short
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def compare(
         folder, cells = prepare(made, runs)
         if is_new:
             found = planned(made, cells)
-            say(f"{len(cells)} cells; {found.time()}; {found.cost()}")
+            say(f"{counted(len(cells), 'cell')}; {found.time()}; {found.cost()}")
         running = run(folder, made, cells, ComparisonProgress(), ray=cluster, wait_s=wait)
         stopped = running.stopped
     results = cell_results(folder)

@@ -22,6 +22,7 @@ from evo.cli.completion import kernel_ids
 from evo.cli.shared import INTERRUPTED, RUNS, AsJson, LogAs, Notices, RunName, Runs, say
 from evo.report.output import as_json as json_of
 from evo.report.output import plain, raw
+from fitness.words import counted
 from operators.errors import UserError, unknown
 from operators.files import write_new
 
@@ -327,7 +328,7 @@ def merge(
     held = merged(find_all(runs, run), out)
     for each in held:
         print(f"{each.run} from {each.origin}", file=sys.stderr)
-    print(f"{len(held)} runs in {out}; ask them with: evo sql {out} 'from merged_runs'", file=sys.stderr)
+    print(f"{counted(len(held), 'run')} in {out}; ask them with: evo sql {out} 'from merged_runs'", file=sys.stderr)
 
 
 # --- a question to runs -----------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from evo.report.health import runs_in
 from evo.report.run_kernels import difference, meant
 from evo.version import engine_version
 from evo.workbench.tools import ArgumentError, Arguments, bounded, parsed, profiled, tool
-from fitness.words import gain, ratio, time_us
+from fitness.words import counted, gain, ratio, time_us
 from mutators.asking.answers import LineError, only_task
 from mutators.bench import Result, Tool
 from mutators.llm.settings import OUTSIDE
@@ -201,7 +201,8 @@ class Shelf:
     def _runs(self, wanted: ListRuns) -> str:
         rows = sorted(runs_in(self._folder), key=lambda row: str(row.get("began")), reverse=True)
         lines = [_run_line(row) for row in rows[: wanted.rows]]
-        more = f"\n{len(rows) - len(lines)} older ones are left out." if len(rows) > len(lines) else ""
+        older = len(rows) - len(lines)
+        more = f"\n{counted(older, 'older one is', 'older ones are')} left out." if older else ""
         return "\n".join(lines) + more if lines else "There is no run yet: use `start_run`."
 
     def _operators(self, wanted: ListOperators) -> str:
@@ -269,7 +270,7 @@ class Shelf:
                 unread += 1
         found.sort(key=lambda each: each[1]["stands_at"] or 0.0, reverse=True)
         lines = "\n".join(_kernel_line(run, row) for run, row in found[: wanted.rows])
-        looked = f"{min(len(files), MOST_RUNS) - unread} runs were read"
+        looked = counted(min(len(files), MOST_RUNS) - unread, "run was", "runs were") + " read"
         looked += f", {unread} could not be" if unread else ""
         return f"{untrusted(lines) if lines else 'No kernel is like that.'}\n{looked}."
 

@@ -33,7 +33,7 @@ from evo.report.terminal import Field, Fitted, console, latest, many_line, summa
 from evo.search.task import Running, TaskState
 from evo.workers.pool import RunningJob
 from fitness.evaluation import Status
-from fitness.words import duration, ratio
+from fitness.words import counted, duration, ratio
 from operators.identity import short
 
 if TYPE_CHECKING:  # not what a single search would wait for
@@ -122,7 +122,7 @@ class View:
         shown = [task for task in self.tasks if task in chosen]
         yield Fitted(TASK_FIELDS, [task.cells for task in shown], silent=True)
         if more := len(self.tasks) - len(shown):
-            yield Text(f"and {more} tasks that changed earlier: evo status RUN --all", style="dim")
+            yield Text(f"and {counted(more, 'task')} that changed earlier: evo status RUN --all", style="dim")
 
 
 def _part(title: str, lines: Sequence[str], most: int, width: int) -> list[Table]:
@@ -297,7 +297,7 @@ def _improved(search: Running) -> Sequence[TaskState]:
 
 def _count(search: Running) -> str:
     total = len(search.states)
-    return f"{len(_improved(search))} of {total} tasks improved" if total > 1 else ""
+    return f"{len(_improved(search))} of {counted(total, 'task')} improved" if total > 1 else ""
 
 
 def _left(search: Running) -> str:
@@ -330,7 +330,7 @@ def _models(search: Running) -> str:
         return ""
     likely = tokens(spending.likely_lost_tokens)
     lost = f" ({tokens(spending.lost_tokens)} lost at most, likely {likely})" if spending.lost_tokens else ""
-    return f"models: {spending.attempts} attempts, {tokens(spending.tokens)}{lost}, {usd(spending.dollars)}"
+    return f"models: {counted(spending.attempts, 'attempt')}, {tokens(spending.tokens)}{lost}, {usd(spending.dollars)}"
 
 
 def _name(state: TaskState, search: Running) -> str:
@@ -360,7 +360,7 @@ def _view(search: Running, first: str, gpus: GpuWatch, finds: Finds) -> View:
     failed = sum(bool(state.fault) for state in search.states.values())
     counts = (
         f"{_rate(search):.0f} candidates/min", f"{failed} failed" if failed else "", _unavailable(search),
-        _count(search), f"{waiting} more requests under way" if waiting else "", first, _waits(search),
+        _count(search), f"{counted(waiting, 'more request')} under way" if waiting else "", first, _waits(search),
     )  # fmt: skip
     return View(
         phase=search.phase, share=search.budget.share(), spent=duration(search.budget.spent["wall_s"]),
@@ -432,7 +432,7 @@ class ComparisonProgress:
         with suppress(OSError):  # the terminal was closed: no comparison ends for that
             if self._told is None:
                 self._told = set(running.ended)
-                self._say(f"{_done(running)}; {running.at_once} at once on a pool of {running.slots} jobs")
+                self._say(f"{_done(running)}; {running.at_once} at once on a pool of {counted(running.slots, 'job')}")
             for cell, (standing, reason) in running.ended.items():
                 if cell not in self._told and cell not in running.searches:
                     self._told.add(cell)
@@ -450,7 +450,7 @@ def _done(running: ComparisonState) -> str:
     counts = Counter(standing for standing, _ in running.ended.values())
     failed = f", {counts[CellState.FAILED]} failed" if counts[CellState.FAILED] else ""
     waiting = f", {counts[CellState.WAITING]} wait for answers" if counts[CellState.WAITING] else ""
-    return f"{counts[CellState.DONE]} of {len(running.cells)} cells done{failed}{waiting}"
+    return f"{counts[CellState.DONE]} of {counted(len(running.cells), 'cell')} done{failed}{waiting}"
 
 
 def _spent(search: Running) -> str:

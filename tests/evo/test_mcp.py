@@ -77,7 +77,7 @@ def run(waiting_folder: Path, tmp_path: Path) -> Path:
 def test_an_agent_hands_in_a_wrong_and_a_better_kernel(run: Path) -> None:
     async def play(agent: Agent) -> None:
         text, _ = await agent("status")
-        assert "No search is under way" in text and "1 questions wait" in text
+        assert "No search is under way" in text and "1 question waits for answers" in text
         text, _ = await agent("operator")
         assert "alpha * x" in text
         text, _ = await agent("docs")
