@@ -98,7 +98,7 @@ def test_kernels_of_all_runs_are_found_by_text_operator_instruction_and_gain(run
     every = told(at, "find_kernels", rows=50)
     lines = [line for line in every.splitlines() if "axpb/" in line]
     gains = [float(re.search(r": ([0-9.]+)x \(95 %", line)[1]) for line in lines]  # type: ignore[index]
-    assert len(lines) > 1 and "1 runs were read" in every
+    assert len(lines) > 1 and "1 run was read" in every
     assert told(at, "find_kernels", operator="axpb", rows=50) == every
     assert "No kernel" in told(at, "find_kernels", operator="softmax")
     assert "No kernel" in told(at, "find_kernels", text="no such words 'anywhere")
