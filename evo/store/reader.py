@@ -171,7 +171,10 @@ def _check_query(connection: duckdb.DuckDBPyConnection, sql: str, params: Params
         raise StoreError(f"{kind.name} is no query; {QUERIES} are allowed")
     wanted = statements[0].named_parameters
     if missing := sorted(wanted - set(params)):
-        raise StoreError(f"the query wants a value for ${missing[0]}: say --param {missing[0]}=VALUE")
+        name = missing[0]
+        raise StoreError(
+            f"the query wants a value for ${name}: say --param {name}=VALUE, in Python {{'{name}': VALUE}}"
+        )
     if surplus := sorted(set(params) - wanted):
         raise StoreError(f"the query holds no ${surplus[0]} that a parameter could be bound to")
     return dict(params) or None

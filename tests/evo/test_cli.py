@@ -48,6 +48,8 @@ def evo(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *ar
         (("run", "softmax", "--set", "num_island=3"), "num_island"),
         (("status", "nothing"), "does not exist"),
         (("resume", "nothing"), "does not exist"),
+        (("status", ""), "the name of a run is empty"),
+        (("sql", "", "select 1"), "the name of a run is empty"),
         (("evaluate", "softmax", "nowhere.cpp"), "nowhere.cpp: cannot be read: No such file"),
         (("evaluate", "softmax", "kernel.txt"), "say --target"),
         (("evaluate", "sofmax", "kernel.cpp"), "did you mean `softmax`?"),
