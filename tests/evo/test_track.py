@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 import sys
 import threading
 import time
@@ -368,6 +370,23 @@ def test_a_collector_that_is_down_or_slow_is_unreached(
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", address if is_slow else "http://127.0.0.1:9")
         assert not follow(ended(tmp_path / "run"), Otel(), OVER, said.append)
     assert len(said) == 1 and said[0].startswith("otel is not reached: ")
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_look_of_a_tracker_without_a_word(tmp_path: Path) -> None:
+    folder = ended(tmp_path / "run")
+    command = [sys.executable, "-m", "evo.cli", "track", str(folder), "--notify", "true"]
+    with Store(folder, create=False), subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as looking:
+        try:
+            until = time.monotonic() + 60
+            while not list(folder.glob("track-notify-*.json")):
+                assert time.monotonic() < until
+                time.sleep(0.1)
+            looking.send_signal(signal.SIGINT)
+            _, said = looking.communicate(timeout=20)
+        finally:
+            looking.kill()
+    assert (looking.returncode, said) == (130, "")
 
 
 @pytest.mark.slow
