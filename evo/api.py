@@ -23,6 +23,7 @@ from evo.rows import LIBRARY_TIMING, kernel_from, profile_with
 from evo.store import Connection, Limits, answer, has_writer, opened, query
 from evo.store.named import named_query
 from evo.store.reads import own_query
+from fitness import words
 from fitness.evaluation import CheckError, LibraryTiming, Timing
 from fitness.install import pip
 from fitness.profiling.profiles import Profile
@@ -514,8 +515,10 @@ class RunList(list[Run]):
         self.folder = folder
 
     def __repr__(self) -> str:
-        return f"<{len(self)} runs in {self.folder.absolute()}: {', '.join(run.id for run in self[-3:]) or 'none'}>"
+        newest = ", ".join(run.id for run in self[-3:])
+        return f"<{words.counted(len(self), 'run')} in {self.folder.absolute()}: {newest or 'none'}>"
 
     def _repr_html_(self) -> str:
         rows = [(place, run.id, "running" if run.is_running else "") for place, run in enumerate(self)]
-        return f"<p>{len(self)} runs in {escape(str(self.folder.absolute()))}</p>{as_html(('', 'run', ''), rows)}"
+        head = f"{words.counted(len(self), 'run')} in {self.folder.absolute()}"
+        return f"<p>{escape(head)}</p>{as_html(('', 'run', ''), rows)}"

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fitness.words import counted, duration
 from mutators.llm.spending import Spending
 from operators.errors import UserError
 
@@ -18,6 +19,8 @@ UNITS = {
     "tok": ("tokens", 1.0), "ktok": ("tokens", 1e3), "Mtok": ("tokens", 1e6),
     "gpus": ("gpu_s", 1.0), "gpuh": ("gpu_s", 3600.0),
 }  # fmt: skip
+TIMES = {"wall_s": "time", "gpu_s": "GPU time"}
+"""Kinds of budgets in seconds, and their names in words."""
 MOST = 1e15
 AMOUNT = r"([0-9]+(?:\.[0-9]+)?)([A-Za-z]+)"
 """A number and its unit."""
@@ -35,6 +38,11 @@ answers of language models, every turn of a dialogue one; a call that failed is 
 evaluators were at what was asked for; `gpu_s` the same on GPUs."""
 
 
+def is_used_up(reason: str) -> bool:
+    """Return whether a search that ended for this reason had reached a limit."""
+    return reason.startswith(tuple(f"{TIMES.get(kind, kind)} " for kind in KINDS))
+
+
 def parse_limits(texts: Sequence[str], option: str = "--budget") -> dict[str, float]:
     """`["1h30m", "500evals"]` as amounts by kind. Raises UserError with examples; `option` is what gave them."""
     limits: dict[str, float] = {}
@@ -50,7 +58,7 @@ def parse_limits(texts: Sequence[str], option: str = "--budget") -> dict[str, fl
             raise UserError(f"{option} {text}: more than 0 and less than {MOST:g} is possible, such as {EXAMPLES}")
         (kind,) = kinds
         if kind in limits:
-            raise UserError(f"{option} {text}: there is already a limit on {kind}; name one")
+            raise UserError(f"{option} {text}: there is already a limit on {TIMES.get(kind, kind)}; name one")
         limits[kind] = amount
     return limits
 
@@ -114,12 +122,20 @@ class Budget:
         spent = self.spent
         for kind, limit in self.limits.items():
             if spent[kind] >= limit:
-                return f"{kind} {spent[kind]:g} of {limit:g}"
+                return self._reached(kind)
         if self.undone >= self.limits.get("evaluations", math.inf):
-            return f"{UNDONE}: {self.undone} requests in a row were left without a verdict; resume when less else runs"
+            lost = counted(self.undone, "request in a row was", "requests in a row were")
+            return f"{UNDONE}: {lost} left without a verdict; resume when less else runs"
         if not self.allows("wall_s", reserved_s):
-            return f"wall_s {spent['wall_s']:g} of {self.limits['wall_s']:g}, the rest for confirmations"
+            return f"{self._reached('wall_s')}, the rest for confirmations"
         return None
+
+    def _reached(self, kind: str) -> str:
+        """The words on a limit and how far it is reached."""
+        spent, limit = self.spent[kind], self.limits[kind]
+        if kind in TIMES:
+            return f"{TIMES[kind]} {duration(spent)} of {duration(limit)}"
+        return f"{kind} {spent:g} of {limit:g}"
 
     def allows(self, kind: str, under_way: float) -> bool:
         """Whether `kind` would last if all that is under way were charged."""

@@ -18,6 +18,7 @@ from evo.strategies.tuning import Tuned
 from fitness.judging.base import DeviceInfo
 from fitness.profiling.metric_sets import PROVIDER, PROVIDERS
 from fitness.targets import check_target, device_info, measured_device
+from fitness.words import counted
 from mutators.briefing import Attempt
 from mutators.llm.settings import LlmSettings
 from operators.catalog import check_reference, load, same_family
@@ -139,7 +140,8 @@ class RunConfig(BaseModel):
             check_target(self.target)
             cores = len(os.sched_getaffinity(0))
             if self.target == "cpu" and self.threads > cores:
-                raise UserError(f"threads = {self.threads}: this process may use {cores} cores; name as many at most")
+                most = counted(cores, "core")
+                raise UserError(f"threads = {self.threads}: this process may use {most}; name as many at most")
         if len(set(self.operators)) < len(self.operators):
             raise UserError("an operator is named twice; name each once")
         self.check_budget()

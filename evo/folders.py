@@ -36,11 +36,18 @@ def new_folder(runs: Path, config: RunConfig) -> Path:
     raise UserError(f"{runs}: too many runs in this second")
 
 
+def _check_name(runs: Path, name: str) -> None:
+    """Raise UserError for an empty name, such as a variable of a script that is not set."""
+    if not name:
+        raise UserError(f"the name of a run is empty; name a run of {runs}/, or `last`")
+
+
 def find_run(runs: Path, name: str) -> Path:
     """The folder of a run: a path, an id below `runs`, or the beginning of one. It raises UserError.
 
     `last` is the search that a session of began last; `last-replay` the newest replay.
     """
+    _check_name(runs, name)
     if (Path(name) / DATABASE).exists():
         return Path(name)
     folders = sorted(path.parent for path in runs.glob(f"*/{DATABASE}"))
@@ -66,6 +73,7 @@ def find_runs(runs: Path, name: str) -> Path | list[Path]:
     `runs`. A file that a run was exported to stands for that run, one that runs were merged into is several. It raises
     UserError.
     """
+    _check_name(runs, name)
     if (Path(name) / DATABASE).exists():
         return Path(name)
     if Path(name).is_file():

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from fitness.evaluation import Evaluation, Status
 from mutators.base import Kind, Request
+from mutators.llm.settings import is_outside
 from operators.identity import digest
 from operators.kernel import Kernel
 
@@ -80,6 +81,11 @@ class Individual:
     def undone(self) -> bool:
         """Whether the machine is the reason why there is no answer, and no model."""
         return self.unavailable and (self.kernel is not None or not self.request.model)
+
+    @property
+    def withdrawn(self) -> bool:
+        """Whether it is a question to a model outside that was taken back, to be asked anew about faster kernels."""
+        return self.unavailable and self.kernel is None and is_outside(self.request.model)
 
     @property
     def fresh(self) -> bool:

@@ -38,6 +38,7 @@ from fitness.cpu import build as cpu
 from fitness.evaluation import Rejection
 from fitness.sandbox.native import cache_folder
 from fitness.targets import NO_GPUS, GpuModels, devices, gpu_models
+from fitness.words import counted
 from mutators.asking.answers import Invitation
 from operators.definition.spec import Operator, Task
 from operators.errors import DiskError, MachineError, PlanError, UserError, disk_error
@@ -235,9 +236,8 @@ def _safe(folder: Path, cure: str) -> str:
         told = _told(folder)
     except StoreError as error:
         return f"what was acknowledged is in {folder}, which cannot be read now: {error}"
-    return (
-        f"all that was acknowledged is stored, {told} finished requests among it; {cure}go on with: evo resume {folder}"
-    )
+    known = f"all that was acknowledged is stored, {counted(told, 'finished request')} among it"
+    return f"{known}; {cure}go on with: evo resume {folder}"
 
 
 def run_context(config: RunConfig, folder: Path) -> RunContext:

@@ -54,6 +54,11 @@ def duration(took_s: float) -> str:
     return f"{took_s / 3600:.1f} h" if took_s < 172_800 else f"{took_s / 86_400:.1f} d"
 
 
+def counted(number: int, what: str, plural: str = "") -> str:
+    """Return a number of things with their name: `1 worker`, `12,345 workers`, `3 families`, `1 kernel waits`."""
+    return f"{number:,} {what if number == 1 else plural or what + 's'}"
+
+
 def digits(value: float) -> str:
     """Return a figure to three digits, all of which are shown: `0.992`, `1.20`, `14.0`, `145`, `2864`."""
     if 0.01 <= value < 999.5:

@@ -54,7 +54,7 @@ MAY_LOAD = {
     "evo/packaging/runtime/on_cpu.py": "a package's kernel, in the process of a user who chose it",
     "evo/packaging/runtime/native.py": "a package's binding to torch, in the process of a user who built it",
     "evo/doctor.py": "the C library, and a test program of ours",
-    "evo/workers/worker.py": "the C library",
+    "evo/workers/parent.py": "the C library",
     "evo/cluster/guard.py": "the C library",
 }
 MAPPED_BY = {"fitness/cpu/runner.cpp": "confine_child();", "fitness/cpu/profile_driver.cpp": "confine_simulated();"}

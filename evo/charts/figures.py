@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from evo.charts.drawing import HEIGHT, WIDTH, Figure, colour, series_scales
-from fitness.words import ratio
+from fitness.words import counted, ratio
 
 Rows = Sequence[Mapping[str, Any]]
 Item = TypeVar("Item", bound=Mapping[str, Any])
@@ -137,7 +137,7 @@ def map_figure(task: str, elites: Rows) -> Figure:
         {"mark": {"type": "text", "color": "var(--ink)"}, "encoding": {"x": x, "y": y, "text": {"field": "told"}}},
     ])  # fmt: skip
     return Figure(
-        task, f"{len(rows)} cells of {task}; their certain speedups; estimates are in the table below.",
+        task, f"{counted(len(rows), 'cell')} of {task}; their certain speedups; estimates are in the table below.",
         spec | {"height": CELL * len({row["down"] for row in rows}), "width": WIDTH - 100},
     )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 import traceback
@@ -33,6 +34,7 @@ from evo.cli.shared import (
 )
 from evo.report.output import as_json as json_of
 from evo.report.output import login, raw, safe_streams
+from fitness.words import counted
 from operators.errors import MachineError, UserError
 from operators.identity import short
 
@@ -68,7 +70,9 @@ MoreBudget = Annotated[
     list[str], typer.Option("--budget", help="60s, 8h, 500evals, 5usd, 2Mtok, of the whole run; repeatable.")
 ]
 RayOption = Annotated[bool, typer.Option("--ray", help="Work in Ray actors, on a cluster started for this run.")]
-RayAddress = Annotated[str, typer.Option(metavar="HOST:PORT", help="Work on this Ray cluster, on all its machines.")]
+RayAddress = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT", help="Work on this Ray cluster, on all its machines.")
+]
 Detach = Annotated[
     bool, typer.Option("--detach", help="Go on without this terminal, and say how to follow; see evo attach.")
 ]
@@ -184,7 +188,7 @@ def run(
     notify: Notices = [],  # noqa: B006
     log: LogAs = "",
     ray: RayOption = False,
-    ray_address: RayAddress = "",
+    ray_address: RayAddress = None,
     detach: Detach = False,
     runs: Runs = RUNS,
     schema: Annotated[bool, typer.Option("--schema", help="List all settings and mutators instead.")] = False,
@@ -240,13 +244,18 @@ def resume(
     notify: Notices = [],  # noqa: B006
     log: LogAs = "",
     ray: RayOption = False,
-    ray_address: RayAddress = "",
+    ray_address: RayAddress = None,
     detach: Detach = False,
+    owner: Annotated[int, typer.Option("--owner", hidden=True)] = 0,
     runs: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:
     """Continue a run that was stopped or killed, or give it a larger budget."""
     began = time.time()
+    if owner:
+        from evo.workers.parent import end_with
+
+        end_with(owner, signal.SIGINT)
     from evo.budget import parse_limits
     from evo.folders import find_run
     from evo.session import Session
@@ -460,7 +469,7 @@ def searching(folder: Path, search: Any, *, as_json: bool, told: Sequence[str] =
     shown.
     """
     from evo.api import Run
-    from evo.budget import KINDS
+    from evo.budget import is_used_up
     from evo.report.live import Progress
     from evo.report.status import sessions, summary
     from evo.track.follower import followed
@@ -481,7 +490,7 @@ def searching(folder: Path, search: Any, *, as_json: bool, told: Sequence[str] =
         _show_summary(run, tasks, as_json=as_json)
     print(f"ended: {reason}", file=sys.stderr)
     held = sessions(run)
-    if len(held) > 1 and not held[-1].judged and reason.split(" ")[0] in KINDS:
+    if len(held) > 1 and not held[-1].judged and is_used_up(reason):
         say("no kernel was judged: the budget, which is that of the whole run, is used up; --budget sets a larger one")
     if reason == "stopped":
         print(f"stopped; continue with: evo resume {folder}", file=sys.stderr)
@@ -527,7 +536,7 @@ def _show_summary(
     if scores:
         print(", ".join(f"{task} P {value:.2f}" for task, value in scores.items()) + f". {P_NOTE}")
     if waiting:
-        print(f"{waiting} questions wait for answers from outside: evo ask {run.folder}")
+        print(f"{counted(waiting, 'question waits', 'questions wait')} for answers from outside: evo ask {run.folder}")
     print(f"run {run.folder}")
 
 

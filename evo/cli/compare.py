@@ -12,6 +12,7 @@ import typer
 
 from evo.cli.shared import FAILED, INTERRUPTED, RUNS, AsJson, Runs, backend_named, say
 from evo.report.output import as_json as json_of
+from fitness.words import counted
 from operators.identity import short
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def compare(
         float, typer.Option(metavar="SECONDS", min=0, help="With nothing to do, a cell waits so long for evo tell.")
     ] = 0.0,
     ray: Annotated[bool, typer.Option("--ray", help="Evaluate on a Ray cluster started for this.")] = False,
-    ray_address: Annotated[str, typer.Option(metavar="HOST:PORT", help="Evaluate on this Ray cluster.")] = "",
+    ray_address: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Evaluate on this Ray cluster.")] = None,
     runs: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:
@@ -93,7 +94,7 @@ def compare(
         folder, cells = prepare(made, runs)
         if is_new:
             found = planned(made, cells)
-            say(f"{len(cells)} cells; {found.time()}; {found.cost()}")
+            say(f"{counted(len(cells), 'cell')}; {found.time()}; {found.cost()}")
         running = run(folder, made, cells, ComparisonProgress(), ray=cluster, wait_s=wait)
         stopped = running.stopped
     results = cell_results(folder)

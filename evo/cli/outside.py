@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from evo.cli.shared import FAILED, RUNS, Runs, say
-from evo.report.amounts import counted
 from evo.report.output import as_json as json_of
 from evo.report.output import login
+from fitness.words import counted
 from operators.errors import UserError, unknown
 
 if TYPE_CHECKING:
@@ -70,7 +70,8 @@ def ask(
     else:
         print(written, end="")
     where = f" written to {out}" if out else ""
-    say(f"{len(asked)} of {len(found)} open questions{where}; answer with: evo tell {run} FILE{' --to ID' * text}")
+    shown = f"{len(asked)} of {counted(len(found), 'open question')}{where}"
+    say(f"{shown}; answer with: evo tell {run} FILE{' --to ID' * text}")
 
 
 @outside.command()

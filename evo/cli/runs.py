@@ -19,9 +19,10 @@ import typer
 from typer.core import TyperCommand
 
 from evo.cli.completion import kernel_ids
-from evo.cli.shared import INTERRUPTED, RUNS, AsJson, LogAs, Notices, RunName, Runs, say
+from evo.cli.shared import FAILED, INTERRUPTED, RUNS, AsJson, LogAs, Notices, RunName, Runs, say
 from evo.report.output import as_json as json_of
 from evo.report.output import plain, raw
+from fitness.words import counted
 from operators.errors import UserError, unknown
 from operators.files import write_new
 
@@ -96,9 +97,12 @@ def track(
 
     folder = Path(run) if beside_search else find_run(runs, run)
     most_s = DRAIN_S if beside_search else None  # who asks by hand may wait
-    lacking = follow(folder, takers, beside=beside_search, say=say, most_s=most_s)
+    try:
+        code = FAILED if follow(folder, takers, beside=beside_search, say=say, most_s=most_s) else 0
+    except KeyboardInterrupt:
+        code = INTERRUPTED
     sys.stderr.flush()
-    os._exit(1 if lacking else 0)  # a client's thread that hangs is not waited for
+    os._exit(code)  # a client's thread that hangs is not waited for
 
 
 @looks.command()
@@ -327,7 +331,7 @@ def merge(
     held = merged(find_all(runs, run), out)
     for each in held:
         print(f"{each.run} from {each.origin}", file=sys.stderr)
-    print(f"{len(held)} runs in {out}; ask them with: evo sql {out} 'from merged_runs'", file=sys.stderr)
+    print(f"{counted(len(held), 'run')} in {out}; ask them with: evo sql {out} 'from merged_runs'", file=sys.stderr)
 
 
 # --- a question to runs -----------------------------------------------------------------------------------------------

@@ -35,9 +35,9 @@ FAILED, USAGE, INTERRUPTED = 1, 2, 130
 """Exit codes: of what a machine or a check fails, of what the user can cure, and of Ctrl-C."""
 
 
-def backend_named(address: str, *, ray: bool) -> str:
+def backend_named(address: str | None, *, ray: bool) -> str:
     """Return where a search works, as `evo.session.Session` has it. It raises UserError where no cluster listens."""
-    if address:
+    if address is not None:
         from evo.cluster.connection import reach
 
         reach(address)  # rather now than when there is a folder

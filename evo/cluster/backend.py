@@ -26,6 +26,7 @@ from evo.workers.dispatch import WorkerPool
 from evo.workers.pool import EngineError, value_of
 from evo.workers.worker import WorkerSpec, gpu_specs, worker_cores
 from fitness.targets import GpuModels, devices, gpu_models
+from fitness.words import counted
 from operators.definition.spec import Operator, Task
 from operators.errors import UserError
 
@@ -162,7 +163,7 @@ class ClusterBackend:
                 if difference := self._difference(node, machine):
                     self._say(f"a machine that joined the cluster takes no part: {difference}")
                     continue
-                self._say(f"a machine joined the cluster: it takes part, with {len(machine['cores'])} cores")
+                self._say(f"a machine joined the cluster: it takes part, with {counted(len(machine['cores']), 'core')}")
                 self._others.add(node)
                 self._join(node, machine["cores"])
 
@@ -203,7 +204,7 @@ class ClusterBackend:
                 value_of(answer)
             except TimeoutError:
                 raise UserError(
-                    f"the cluster had no room for {len(actors)} evaluation workers in {START_LIMIT_S:g} s; "
+                    f"the cluster had no room for {counted(len(actors), 'evaluation worker')} in {START_LIMIT_S:g} s; "
                     "see `ray status`, or ask for fewer with --workers (per machine)"
                 ) from None
             except ActorGone as error:

@@ -9,9 +9,12 @@ import os
 import secrets
 import select
 import shutil
+import signal
 import socket
+import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -148,7 +151,7 @@ class Cluster:
     def __init__(self, address: str) -> None:
         """`address` is `local`, or host:port of a cluster that this machine belongs to. It raises UserError."""
         self.lost = ""
-        """Which process of our own cluster has ended, if one has."""
+        """Which of Ray's own processes has ended, if one has."""
         self.own = address == HERE
         """Whether the cluster was started for this run."""
         self._scratch = Scratch(f"ray-{os.getpid()}") if self.own else None
@@ -156,7 +159,7 @@ class Cluster:
         """The folder of our own cluster, and the mark of its processes (`evo.cluster.guard.marked`)."""
         self._guard = start_guard(self.mark) if self.mark else None
         self._watched: dict[int, str] = {}
-        """Descriptors of Ray's own processes, and their names."""
+        """Descriptors of Ray's own processes on this machine, and their names."""
         self._actors: dict[type[Host], Any] = {}
         self._ray: Any = None
         try:
@@ -186,7 +189,8 @@ class Cluster:
         else:
             knock(address, ray)
         try:
-            ray.init(**options)
+            with signals_kept():
+                ray.init(**options)
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             reason = " ".join(str(error).split())[:300]
             raise UserError(f"Ray does not start at {address}: {reason}") from error
@@ -198,6 +202,10 @@ class Cluster:
             for pid, name in children().items():
                 if name in ("raylet", "gcs_server"):
                     self._watched[os.pidfd_open(pid)] = name
+        else:  # Ray itself would notice after a minute, and end this process
+            own = next(node for node in self.nodes() if node["NodeID"] == self.node)
+            with suppress(OSError):
+                self._watched[os.pidfd_open(listener(own["RayletSocketName"]))] = "raylet"
 
     def close(self) -> None:
         """It ends every process that the run has started on this machine, and leaves the cluster."""
@@ -267,7 +275,7 @@ class Cluster:
             raise ActorGone(str(error)) from error
 
     def check(self) -> None:
-        """It raises ClusterLost if one of our own cluster's processes has ended."""
+        """It raises ClusterLost if a process has ended that the cluster cannot do without here."""
         if not self.lost and self._watched:
             ended, _, _ = select.select(list(self._watched), [], [], 0)
             self.lost = self._watched[ended[0]] if ended else ""
@@ -315,6 +323,31 @@ class Cluster:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         return remote.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False), **options)
+
+
+@contextmanager
+def signals_kept() -> Iterator[None]:
+    """A context after which signals do what they did before: Ray takes SIGTERM for itself."""
+    if threading.current_thread() is not threading.main_thread():  # no other may set them, nor does Ray there
+        yield
+        return
+    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    except SystemExit:
+        raise KeyboardInterrupt from None
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+
+
+def listener(path: str) -> int:
+    """The id of the process that listens at a socket's path."""
+    with socket.socket(socket.AF_UNIX) as caller:
+        caller.connect(path)
+        credentials = caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    pid, _, _ = struct.unpack("3i", credentials)
+    return int(pid)
 
 
 def reach(address: str) -> None:

@@ -35,7 +35,7 @@ from evo.compare.inference import (
 from evo.compare.judgement import JudgedCell, outcomes
 from evo.compare.running import cells_at_once
 from evo.session import judging_here
-from fitness.words import duration, ratio
+from fitness.words import counted, duration, ratio
 from mutators.llm.settings import LlmSettings, is_outside
 
 if TYPE_CHECKING:
@@ -78,10 +78,10 @@ class Conclusions:
     def lines(self) -> Iterator[str]:
         """Sentences that must be known beside the table."""
         yield (
-            f"{self.judged} of {self.cells} cells judged anew; ratio: beside {self.reference}, with an interval that "
-            f"holds for all arms at 95 %; p: sign-flip test over families of operators, Bonferroni over arms; "
-            f"typical: the median over operators; seen_from: the smallest ratio that would have been told from chance "
-            f"at 80 % power; registered: {ratio(1 + self.difference)}"
+            f"{self.judged} of {counted(self.cells, 'cell')} judged anew; ratio: beside {self.reference}, with an "
+            f"interval that holds for all arms at 95 %; p: sign-flip test over families of operators, Bonferroni over "
+            f"arms; typical: the median over operators; seen_from: the smallest ratio that would have been told from "
+            f"chance at 80 % power; registered: {ratio(1 + self.difference)}"
         )
         if self.effects and self.judged < self.cells:
             yield "no verdict, interval or p-value before all cells are judged"
@@ -130,7 +130,7 @@ def related(kin: Mapping[str, int]) -> str:
     several = sorted((family for family, count in kin.items() if count > 1), key=lambda family: -kin[family])
     shown = ", ".join(f"{kin[family]} {family}" for family in several)
     return (
-        f"{sum(kin.values())} operators are of {len(kin)} famil{'y' if len(kin) == 1 else 'ies'} ({shown})"
+        f"{counted(sum(kin.values()), 'operator')} are of {counted(len(kin), 'family', 'families')} ({shown})"
         if several
         else ""
     )
@@ -258,8 +258,9 @@ class Sizing:
     def lines(self) -> Iterator[str]:
         """The same in words."""
         yield (
-            f"{self.arms} arms beside {self.reference}, {self.operators} operators ({self.tasks:.3g} tasks each), "
-            f"{self.seeds} seeds; registered difference: {ratio(1 + self.difference)}"
+            f"{counted(self.arms, 'arm')} beside {self.reference}, {counted(self.operators, 'operator')} "
+            f"({self.tasks:.3g} {'task' if self.tasks == 1 else 'tasks'} each), {counted(self.seeds, 'seed')}; "
+            f"registered difference: {ratio(1 + self.difference)}"
         )
         if self.related:
             yield f"related operators count as one for chance: {self.related}"
@@ -270,7 +271,8 @@ class Sizing:
         yield from self.seen()
         for outlook in self.outlooks:
             wanted = ", ".join(
-                f"{size.operators} operators of {size.families} families x {size.seeds} seeds"
+                f"{counted(size.operators, 'operator')} of {counted(size.families, 'family', 'families')} x "
+                f"{counted(size.seeds, 'seed')}"
                 for size in outlook.sizes[:4]
             )
             asked = f"{ratio(1 + self.difference)} asks for {wanted or 'more operators than there are'}"
@@ -289,12 +291,12 @@ class Sizing:
         if math.isfinite(outlook.detectable):
             return f"from {ratio(math.exp(outlook.detectable))} on"
         seen = ratio(math.exp(outlook.with_enough))
-        return f"nothing; of operators of {self.least_families} families, from {seen} on"
+        return f"nothing; of operators of {counted(self.least_families, 'family', 'families')}, from {seen} on"
 
     def _claims(self) -> str:
         if not self.tested:
             return "one arm, were one registered"
-        return "all arms" if len(self.tested) == self.arms else f"these {len(self.tested)} arms"
+        return "all arms" if len(self.tested) == self.arms else f"these {counted(len(self.tested), 'arm')}"
 
 
 def sizing(made: Comparison, cells: Sequence[Cell], results: Sequence[CellResult] = ()) -> Sizing:
@@ -369,7 +371,8 @@ class ComparisonPlan:
         """The plan in words."""
         unit = USED[self.kind]
         lines = [
-            f"{self.cells} cells, each a run: {len(self.arms)} arms x {self.tasks} tasks x {self.seeds} seeds",
+            f"{counted(self.cells, 'cell')}, each a run: {counted(len(self.arms), 'arm')} x "
+            f"{counted(self.tasks, 'task')} x {counted(self.seeds, 'seed')}",
             f"budget: {_amount(self.per_cell)} {unit} a cell, {_amount(self.cells * self.per_cell)} in all at most; "
             f"{self.trials} trials of tunables besides, and a confirmation of every winner",
             f"cells under way at once: {self.at_once}",
@@ -380,7 +383,7 @@ class ComparisonPlan:
         """The time that it takes, in words."""
         besides = f"{'answers, ' if self.asking else ''}confirmations and the judgement of winners"
         if self.least_s is not None:
-            many = f"{self.workers} workers" if self.workers > 1 else "1 worker"
+            many = counted(self.workers, "worker")
             return f"its searches take {duration(self.least_s)} at least on {many} here; {besides} come besides"
         work = "answers and evaluations" if self.asking else "evaluations"
         return (

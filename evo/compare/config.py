@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from evo.config import MOST_TRIALS, PROFILERS, Amount, CellSettings, RunConfig, read_setting, read_toml
 from fitness.judging.base import DeviceInfo
 from fitness.profiling.metric_sets import PROVIDER
+from fitness.words import counted
 from mutators.llm.settings import LlmSettings
 from operators.catalog import load
 from operators.definition.reading import first_problem
@@ -158,7 +159,7 @@ class Comparison(BaseModel):
         rng = Random(digest("order", self.name, self.order_seed))
         blocks = [(task, seed) for task in self._tasks() for seed in self.seeds]
         if len(blocks) * len(self.arms) > MOST_CELLS:
-            raise UserError(f"{len(blocks) * len(self.arms)} cells are too many; {MOST_CELLS} are allowed")
+            raise UserError(f"{counted(len(blocks) * len(self.arms), 'cell')}: too many; {MOST_CELLS} are allowed")
         rng.shuffle(blocks)
         found = []
         for task, seed in blocks:

@@ -41,6 +41,7 @@ from evo.store.reads import rows_of
 from evo.workers.dispatch import WorkerPool
 from fitness.evaluation import Evaluation
 from fitness.judging.base import Anchor
+from fitness.words import counted
 from operators.catalog import load
 from operators.definition.spec import Operator, Task, Workload
 from operators.errors import OperatorError
@@ -220,7 +221,7 @@ def judge(folder: Path, results: Sequence[CellResult], say: Say, *, ray: str = "
     raises UserError.
     """
     if under_way := sum(each.standing not in (CellState.DONE, CellState.FAILED) for each in results):
-        say(f"judgement: {under_way} of {len(results)} cells are not over; winners are judged when all are")
+        say(f"judgement: {under_way} of {counted(len(results), 'cell')} not over; winners are judged when all are")
         return True
     if not (benches := list(_benches(folder, results))):
         return True

@@ -24,6 +24,7 @@ from evo.api import Run
 from evo.compare.cells import stored
 from evo.compare.config import Cell
 from evo.folders import DATABASE
+from fitness.words import counted
 from mutators.llm.tools import content_of
 from operators.catalog import folders, load
 from operators.definition.spec import Operator
@@ -59,11 +60,12 @@ class Hermetic:
 
     def __str__(self) -> str:
         """One line."""
-        looked = f"{self.prompts} prompts of {self.cells} cells beside {self.kernels} kernels of others"
+        others = f"{counted(self.kernels, 'kernel')} of others"
+        looked = f"{counted(self.prompts, 'prompt')} of {counted(self.cells, 'cell')} beside {others}"
         if not self.leaks:
             return f"check hermetic: passed; {looked}"
-        first = self.leaks[0]
-        return f"check hermetic: FAILED, {len(self.leaks)} leaks; {looked}; the first: {first.run} {first.what}"
+        first, found = self.leaks[0], counted(len(self.leaks), "leak")
+        return f"check hermetic: FAILED, {found}; {looked}; the first: {first.run} {first.what}"
 
 
 def hermetic(folder: Path) -> Hermetic:

@@ -22,6 +22,8 @@ from evo.workers.worker import WorkerSpec, gpu_specs, worker_cores
 from fitness.targets import devices
 from operators.errors import UserError
 
+OWNER = "--owner"
+"""Option by which a session knows the process that it ends with, however that ends."""
 LOG = "mcp.log"
 """File in the run's folder with the words of sessions that were begun for an agent outside."""
 SEARCHES = "is for the search alone, which nothing may disturb while it times: submit the draft and read its verdict"
@@ -96,7 +98,8 @@ class Sessions:
         if self._options is None or self.under_way or not set(files) - self._tried:
             return
         self._tried = set(files)
-        command = [sys.executable, "-m", "evo.cli", "resume", str(self._folder), *self._options]
+        words = ["resume", str(self._folder), OWNER, str(os.getpid()), *self._options]
+        command = [sys.executable, "-m", "evo.cli", *words]
         with (self._folder / LOG).open("ab") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 

@@ -4,11 +4,17 @@ run), those of the run that is open, and the protocol on standard input and outp
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from threading import Thread
 from typing import Annotated, Any, Literal
 
 import mcp_types as types
+from anyio import wrap_file
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from pydantic import ConfigDict, Field
@@ -27,7 +33,7 @@ from evo.report.health import runs_in
 from evo.report.run_kernels import difference, meant
 from evo.version import engine_version
 from evo.workbench.tools import ArgumentError, Arguments, bounded, parsed, profiled, tool
-from fitness.words import gain, ratio, time_us
+from fitness.words import counted, gain, ratio, time_us
 from mutators.asking.answers import LineError, only_task
 from mutators.bench import Result, Tool
 from mutators.llm.settings import OUTSIDE
@@ -42,6 +48,9 @@ MOST_RUNS = 200
 """Runs that a search looks into, the newest first."""
 SAID = "evo: "
 """Beginning of a line in which a search says what is to be known of it."""
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that end the server in good order, with what it began."""
+CHUNK_BYTES = 1 << 16
 MOST_IDEA = 160
 """Characters of what a kernel's author said of it, in a line."""
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][\w.\-]*$", max_length=120)]
@@ -175,11 +184,11 @@ class Shelf:
 
     async def use(self, name: str, arguments: Mapping[str, Any]) -> Result:
         """Return what a tool came to."""
+        if name not in (known := [each.name for each in self.tools]):
+            return Result(unknown("tool", name, known), failed=True)
         if name not in SHELF:
-            if self._place is None and any(each.name == name for each in self.tools):
-                return Result("no run is open: use `open_run` or `start_run` first", failed=True)
             if self._place is None:
-                return Result(unknown("tool", name, [each.name for each in self.tools]), failed=True)
+                return Result("no run is open: use `open_run` or `start_run` first", failed=True)
             return await self._place.use(name, arguments)
         try:
             text = await asyncio.to_thread(getattr(self, f"_{name}"), parsed(name, arguments, SHELF))
@@ -192,7 +201,8 @@ class Shelf:
     def _runs(self, wanted: ListRuns) -> str:
         rows = sorted(runs_in(self._folder), key=lambda row: str(row.get("began")), reverse=True)
         lines = [_run_line(row) for row in rows[: wanted.rows]]
-        more = f"\n{len(rows) - len(lines)} older ones are left out." if len(rows) > len(lines) else ""
+        older = len(rows) - len(lines)
+        more = f"\n{counted(older, 'older one is', 'older ones are')} left out." if older else ""
         return "\n".join(lines) + more if lines else "There is no run yet: use `start_run`."
 
     def _operators(self, wanted: ListOperators) -> str:
@@ -260,7 +270,7 @@ class Shelf:
                 unread += 1
         found.sort(key=lambda each: each[1]["stands_at"] or 0.0, reverse=True)
         lines = "\n".join(_kernel_line(run, row) for run, row in found[: wanted.rows])
-        looked = f"{min(len(files), MOST_RUNS) - unread} runs were read"
+        looked = counted(min(len(files), MOST_RUNS) - unread, "run was", "runs were") + " read"
         looked += f", {unread} could not be" if unread else ""
         return f"{untrusted(lines) if lines else 'No kernel is like that.'}\n{looked}."
 
@@ -301,6 +311,8 @@ class Shelf:
         if wanted.page not in pages:
             raise UserError(unknown("page", wanted.page, pages))
         text = pages[wanted.page].read_text(encoding="utf-8")
+        if wanted.offset >= len(text):
+            raise UserError(f"`offset` {wanted.offset}: page {wanted.page} has {len(text)} characters")
         end = wanted.offset + wanted.characters
         more = f"\n({len(text) - end} characters follow; offset {end})" if end < len(text) else ""
         return text[wanted.offset : end] + more
@@ -422,6 +434,38 @@ class Opened:
             sessions.close()
 
 
+@asynccontextmanager
+async def client() -> AsyncIterator[tuple[Any, Any]]:
+    """Messages from and to the client on standard input and output, until it goes or a signal ends this process.
+
+    A thread that reads cannot be woken: it fills a socket that a signal closes, as the client's going does.
+    """
+    read, filled = socket.socketpair()
+    own = os.dup(0)
+    with Path(os.devnull).open("rb") as nothing:  # what else would read standard input has none
+        os.dup2(nothing.fileno(), 0)
+    Thread(target=_fill, args=(own, filled), name="evo-mcp-input", daemon=True).start()
+    loop = asyncio.get_running_loop()
+    for number in ENDING:
+        loop.add_signal_handler(number, _end_of, filled)
+    with read, read.makefile("r", encoding="utf-8", errors="replace") as lines:
+        async with stdio_server(stdin=wrap_file(lines)) as streams:
+            yield streams
+
+
+def _fill(source: int, filled: socket.socket) -> None:
+    """Pass on all that is read from a descriptor, and its end."""
+    with suppress(OSError):  # closed by a signal
+        while read := os.read(source, CHUNK_BYTES):
+            filled.sendall(read)
+    _end_of(filled)
+
+
+def _end_of(filled: socket.socket) -> None:
+    with suppress(OSError):
+        filled.shutdown(socket.SHUT_WR)
+
+
 async def serve(
     runs: Path, folder: Path | None, *, task: str, author: str, search: Sequence[str] | None, is_named: bool = True
 ) -> None:
@@ -439,7 +483,7 @@ async def serve(
             if is_named:
                 raise
         server = make_server(Shelf(runs, opened.open, at))
-        async with stdio_server() as (reading, writing):
+        async with client() as (reading, writing):
             await server.run(reading, writing, server.create_initialization_options())
     finally:
         await opened.close()

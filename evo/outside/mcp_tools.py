@@ -41,7 +41,7 @@ from evo.workbench.tools import (
 )
 from evo.workers.jobs import Runs
 from fitness.judging.base import Anchor
-from fitness.words import certainly, speedup, standing
+from fitness.words import certainly, counted, speedup, standing
 from mutators.asking.answers import Invitation, LineError, only_task
 from mutators.asking.dialogue import MENDING, child
 from mutators.asking.manual import manual
@@ -202,7 +202,10 @@ class Studio:
             lines.append(f"No search is under way; the last one ended: {ended}. {self._sessions.last_words()}".strip())
         lines += map(best_line, best)
         lines.append(f"Used of the budget: {used(spent(use), limits(use)) or 'nothing'}.")
-        lines.append(f"{told['n']} requests are finished; {len(questions)} questions wait for answers.")
+        lines.append(
+            f"{counted(told['n'], 'request is', 'requests are')} finished; "
+            f"{counted(len(questions), 'question waits', 'questions wait')} for answers."
+        )
         return Result("\n".join(lines))
 
     async def _next_question(self, wanted: NextQuestion) -> Result:
@@ -343,9 +346,10 @@ class Studio:
             if not self._sessions.under_way:
                 return "It is queued until the search goes on: see `start_run` with `run`; do not hand it in again."
             (ahead,) = self._run.rows("outside.ahead")
+            are = counted(ahead["n"], "request is", "requests are")
             return (
-                f"It is queued, {ahead['n']} requests are under way with it: call `verdict` again with a longer "
-                "`wait_s`, and do not hand it in again."
+                f"It is queued, {are} under way with it: call `verdict` again with a longer `wait_s`, and do not hand "
+                "it in again."
             )
         return f"Nothing whose id begins with {of} was handed in: `submit` it first, or give the id that `submit` told."
 
@@ -493,4 +497,5 @@ def _none_free(questions: Sequence[OpenQuestion]) -> str:
     """Words for an agent that there is no question for, with those that it may have taken."""
     taken = ", ".join(short(question.cache_key) for question in questions if question.is_taken)
     others = f"; of those these are taken, and can be read again by their ids: {taken}" if taken else ""
-    return f"{len(questions) or 'no'} questions wait for answers{others}. You may submit drafts of your own."
+    waiting = counted(len(questions), "question waits", "questions wait") if questions else "no questions wait"
+    return f"{waiting} for answers{others}. You may submit drafts of your own."

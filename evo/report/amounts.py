@@ -22,11 +22,6 @@ def count(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def counted(number: int, what: str, plural: str = "") -> str:
-    """Return a number of things with their name: `1 worker`, `12,345 workers`, `3 families`."""
-    return f"{count(number)} {what if number == 1 else plural or what + 's'}"
-
-
 def listed(names: Sequence[str], most: int) -> str:
     """Return `most` names and the number of the others: `a, b and 3 more`."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
@@ -73,7 +68,8 @@ def of_budget(kind: str, value: float) -> str:
     written = {"wall_s": duration, "tokens": tokens, "cost_usd": usd, "evaluator_s": duration, "gpu_s": duration}
     if kind in written:
         return written[kind](value)
-    return f"{value:.0f} {kind.replace('evaluations', 'evals')}"
+    name = kind.replace("evaluations", "evals")
+    return f"{value:.0f} {name if round(value) != 1 else name.removesuffix('s')}"
 
 
 def budgeted(limits: Mapping[str, float]) -> str:

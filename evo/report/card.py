@@ -14,10 +14,10 @@ from typing import Any
 from evo.api import Run
 from evo.compare.cells import CellState, cell_results, stored
 from evo.folders import DATABASE
-from evo.report.amounts import counted, listed, usd
+from evo.report.amounts import listed, usd
 from evo.report.health import limits, spent, state_of, used
 from evo.report.status import TaskSummary, model_costs, summary
-from fitness.words import ratio
+from fitness.words import counted, ratio
 from operators.libraries import UNTRIED
 
 Card = list[tuple[str, str]]
@@ -71,10 +71,10 @@ def _ships(run: Run, sure: Sequence[TaskSummary]) -> str:
     (row,) = run.rows("card.holds")
     parts = [
         f"{counted(len(sure), 'confirmed kernel')} as source (evo best --package)",
-        f"all {row['kernels']} candidates and verdicts",
+        f"{counted(row['kernels'], 'candidate')} with all verdicts",
     ]
     if row["calls"]:
-        parts.append(f"{row['calls']} prompts with their answers")
+        parts.append(f"{counted(row['calls'], 'prompt')} with all answers")
     return f"{', '.join(parts)} in one file (evo export)"
 
 
@@ -86,10 +86,14 @@ def _budget(run: Run) -> str:
     return f"{said}{lost}; {answered}"
 
 
+def _cores(host: dict[str, Any]) -> str:
+    return counted(host["cpus"], "core") if "cpus" in host else "? cores"
+
+
 def _hardware(host: dict[str, Any]) -> str:
     gpus = host.get("gpus") or []
     shown = [f"{gpus.count(name)}x {name}" for name in dict.fromkeys(gpus)]
-    return ", ".join([*shown, f"{host.get('cpus', '?')} cores of {host.get('processor') or 'an unknown processor'}"])
+    return ", ".join([*shown, f"{_cores(host)} of {host.get('processor') or 'an unknown processor'}"])
 
 
 def _versions(row: dict[str, Any], host: dict[str, Any]) -> str:

@@ -24,7 +24,7 @@ from evo.report.terminal import Field, Fitted, lack_line
 from evo.store import StoreError
 from fitness.profiling.roofline import traffic
 from fitness.targets import devices
-from fitness.words import duration, interval, ratio
+from fitness.words import counted, duration, interval, ratio
 from operators.definition.spec import Operator, Task
 from operators.errors import OperatorError, UserError
 
@@ -84,9 +84,9 @@ def health(run: Run, *, now: float | None = None, free_bytes: int | None = None)
     It raises StoreError where the run cannot be read.
     """
     now = time.time() if now is None else now
-    free = shutil.disk_usage(run.folder).free if free_bytes is None else free_bytes
     state, reason = state_of(run)
     last = _last(run)
+    free = shutil.disk_usage(run.folder).free if free_bytes is None else free_bytes
     findings = [*_of_state(run.folder, state, reason), *_of_tasks(run), *_of_models(run), *_of_noise(run)]
     if state == "finished":
         findings += _of_lack(run)
@@ -194,7 +194,10 @@ def _of_time(run: Run, last: dict[str, Any], now: float) -> Iterator[HealthFindi
             yield HealthFinding("silent", f"no verdict for {duration(barren_s)}")
     lost = sum(row["kind"] == "worker_lost" and row["at"] > now - LOST_S for row in events)
     if lost >= MOST_LOST:
-        yield HealthFinding("workers", f"{lost} workers were lost in the last {duration(LOST_S)}; see evo doctor")
+        yield HealthFinding(
+            "workers",
+            f"{counted(lost, 'worker was', 'workers were')} lost in the last {duration(LOST_S)}; see evo doctor",
+        )
 
 
 UNREADABLE = "unreadable"
@@ -275,7 +278,7 @@ def _state(row: Mapping[str, Any]) -> str:
 
 def _tasks(tasks: Sequence[str]) -> str:
     names = list(dict.fromkeys(task.partition("/")[0] for task in tasks))
-    several = f"{len(tasks)} tasks: " if len(tasks) > 1 else ""
+    several = f"{counted(len(tasks), 'task')}: " if len(tasks) > 1 else ""
     return f"{several}{listed(names, NAMED)}"
 
 
@@ -323,7 +326,7 @@ def too_small(config: RunConfig, runs: Path) -> str:
     reached, wanted = min(in_time, evaluations), sum(needed.values())
     if reached >= wanted:
         return ""
-    each = f" for each of {len(tasks)} tasks" if len(tasks) > 1 else ""
+    each = f" for each of {counted(len(tasks), 'task')}" if len(tasks) > 1 else ""
     few = f"the budget suffices for {reached / len(tasks):.2g} kernels or so{each}"
     little = f"below {wanted / len(tasks):.0f} a search finds little"
     if evaluations <= in_time:

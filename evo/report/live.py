@@ -11,11 +11,11 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event, Thread
 from types import TracebackType
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
@@ -33,7 +33,7 @@ from evo.report.terminal import Field, Fitted, console, latest, many_line, summa
 from evo.search.task import Running, TaskState
 from evo.workers.pool import RunningJob
 from fitness.evaluation import Status
-from fitness.words import duration, ratio
+from fitness.words import counted, duration, ratio
 from operators.identity import short
 
 if TYPE_CHECKING:  # not what a single search would wait for
@@ -122,7 +122,7 @@ class View:
         shown = [task for task in self.tasks if task in chosen]
         yield Fitted(TASK_FIELDS, [task.cells for task in shown], silent=True)
         if more := len(self.tasks) - len(shown):
-            yield Text(f"and {more} tasks that changed earlier: evo status RUN --all", style="dim")
+            yield Text(f"and {counted(more, 'task')} that changed earlier: evo status RUN --all", style="dim")
 
 
 def _part(title: str, lines: Sequence[str], most: int, width: int) -> list[Table]:
@@ -266,7 +266,7 @@ class Progress:
         bests = listed([f"{_name(state, search)} {_best(state)}" for state in news], NAMED)
         failed = sum(bool(state.fault) for state in search.states.values())
         parts = (
-            _left(search), bests, first, "" if news else _waits(search), _count(search),
+            _left(search), _unavailable(search), bests, first, "" if news else _waits(search), _count(search),
             f"{_rate(search):.0f} candidates/min",
             f"{failed} failed" if failed else "", _models(search),
         )  # fmt: skip
@@ -297,7 +297,7 @@ def _improved(search: Running) -> Sequence[TaskState]:
 
 def _count(search: Running) -> str:
     total = len(search.states)
-    return f"{len(_improved(search))} of {total} tasks improved" if total > 1 else ""
+    return f"{len(_improved(search))} of {counted(total, 'task')} improved" if total > 1 else ""
 
 
 def _left(search: Running) -> str:
@@ -306,6 +306,12 @@ def _left(search: Running) -> str:
     limits = {kind: limit for kind, limit in search.budget.limits.items() if kind in LIMITS}
     left = [of_budget(kind, max(limit - spent[kind], 0.0)) for kind, limit in limits.items()]
     return f"{', '.join(left)} left" if left else ""
+
+
+def _unavailable(search: Running) -> str:
+    """The requests that use no budget up, since the machine or the model had no time for them."""
+    lost = sum(state.unavailable for state in search.states.values())
+    return f"{lost} unavailable" if lost else ""
 
 
 def _waits(search: Running) -> str:
@@ -324,7 +330,7 @@ def _models(search: Running) -> str:
         return ""
     likely = tokens(spending.likely_lost_tokens)
     lost = f" ({tokens(spending.lost_tokens)} lost at most, likely {likely})" if spending.lost_tokens else ""
-    return f"models: {spending.attempts} attempts, {tokens(spending.tokens)}{lost}, {usd(spending.dollars)}"
+    return f"models: {counted(spending.attempts, 'attempt')}, {tokens(spending.tokens)}{lost}, {usd(spending.dollars)}"
 
 
 def _name(state: TaskState, search: Running) -> str:
@@ -353,8 +359,8 @@ def _view(search: Running, first: str, gpus: GpuWatch, finds: Finds) -> View:
     waiting = max(sum(state.in_flight for state in search.states.values()) - len(jobs), 0)
     failed = sum(bool(state.fault) for state in search.states.values())
     counts = (
-        f"{_rate(search):.0f} candidates/min", f"{failed} failed" if failed else "", _count(search),
-        f"{waiting} more requests under way" if waiting else "", first, _waits(search),
+        f"{_rate(search):.0f} candidates/min", f"{failed} failed" if failed else "", _unavailable(search),
+        _count(search), f"{counted(waiting, 'more request')} under way" if waiting else "", first, _waits(search),
     )  # fmt: skip
     return View(
         phase=search.phase, share=search.budget.share(), spent=duration(search.budget.spent["wall_s"]),
@@ -385,15 +391,15 @@ ROOM_BESIDE, LEAST_SHOWN = 8, 4
 def attach(folder: Path, *, sleep: Callable[[float], None] = time.sleep) -> str:
     """Show the run until it ends, or for good; return how it is then. It raises StoreError, and KeyboardInterrupt."""
     run, made = Run(folder), console()
-    last = ""
+    last: tuple[Any, ...] = ()
     with Live(console=made, auto_refresh=False, vertical_overflow="crop") as live:
         while True:
             found = health(run)
             if made.is_terminal:
                 live.update(_attached_view(run, made.height, found.line), refresh=True)
-            elif (line := f"{found.line}; {many_line(summary(run))}") != last:
-                last = line
-                made.print(line, soft_wrap=True)
+            elif (new := (replace(found, verdict_s=None), many_line(summary(run)))) != last:
+                last = new
+                made.print(f"{found.line}; {last[1]}", soft_wrap=True)
             if found.state != "running":
                 return found.line
             sleep(LOOK_EVERY_S)
@@ -426,7 +432,7 @@ class ComparisonProgress:
         with suppress(OSError):  # the terminal was closed: no comparison ends for that
             if self._told is None:
                 self._told = set(running.ended)
-                self._say(f"{_done(running)}; {running.at_once} at once on a pool of {running.slots} jobs")
+                self._say(f"{_done(running)}; {running.at_once} at once on a pool of {counted(running.slots, 'job')}")
             for cell, (standing, reason) in running.ended.items():
                 if cell not in self._told and cell not in running.searches:
                     self._told.add(cell)
@@ -444,7 +450,7 @@ def _done(running: ComparisonState) -> str:
     counts = Counter(standing for standing, _ in running.ended.values())
     failed = f", {counts[CellState.FAILED]} failed" if counts[CellState.FAILED] else ""
     waiting = f", {counts[CellState.WAITING]} wait for answers" if counts[CellState.WAITING] else ""
-    return f"{counts[CellState.DONE]} of {len(running.cells)} cells done{failed}{waiting}"
+    return f"{counts[CellState.DONE]} of {counted(len(running.cells), 'cell')} done{failed}{waiting}"
 
 
 def _spent(search: Running) -> str:

@@ -15,7 +15,7 @@ from evo.charts.drawing import check_drawing
 from evo.charts.figures import by_task, map_figure, progress_figure
 from evo.charts.picture import individuals_picture
 from evo.charts.roofline import MARKS, rooflines
-from evo.report.amounts import amount, budgeted, count, counted, dollars, seconds, share, usd
+from evo.report.amounts import amount, budgeted, count, dollars, seconds, share, usd
 from evo.report.document import (
     KERNEL,
     Block,
@@ -42,7 +42,7 @@ from evo.report.run_data import SIBLINGS, Descent, Material, Row, material, sibl
 from evo.report.run_kernels import anchor, kernel_folds
 from evo.report.status import TaskSummary, resuming
 from evo.report.terminal import lack_lines, many_line
-from fitness.words import duration, in_words, interval, ratio, speedup, standing, time_us
+from fitness.words import counted, duration, in_words, interval, ratio, speedup, standing, time_us
 from operators.errors import UserError
 from operators.files import write_new
 from operators.identity import short
@@ -77,9 +77,11 @@ def notices(seen: Material) -> Iterator[str]:
     if flagged := [f"{t.task}, which {t.flagged}" for t in seen.tasks if t.flagged]:
         yield f"Flagged, which is allowed and wants a look at the code, are the leaders of {'; '.join(flagged)}."
     if held := seen.rows("report.quarantined"):
-        yield f"{len(held)} kernels are in quarantine; look at them below before anything of their kind is believed."
+        are = counted(len(held), "kernel is", "kernels are")
+        yield f"{are} in quarantine; look at them below before anything of their kind is believed."
     if seen.questions:
-        yield f"{seen.questions} questions wait for answers from outside: evo ask {quote(seen.run)}"
+        wait = counted(seen.questions, "question waits", "questions wait")
+        yield f"{wait} for answers from outside: evo ask {quote(seen.run)}"
     for row in seen.rows("report.events"):
         if row["kind"] in OUTAGES:
             yield f"{in_words(row['kind'])}, {row['times']} times, at last: {row['latest']}"
@@ -274,7 +276,7 @@ def _archive(seen: Material, folds: Folds) -> Section:
     told = {(step.task, step.kernel_id) for each in seen.lineages for step in each.path}
     others = [fold for key, fold in folds.items() if key not in told]
     if others:
-        blocks.append(Fold(f"All about {len(others)} kernels of cells that led to no best one", others))
+        blocks.append(Fold(f"All about {counted(len(others), 'kernel')} of cells that led to no best one", others))
     return Section("Archive", blocks, "archive")
 
 

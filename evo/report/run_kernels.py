@@ -15,7 +15,7 @@ from evo.report.document import KERNEL, Block, Fold, Listing, Query, Table, Word
 from evo.report.run_data import Material, Row
 from evo.report.terminal import Field, Fitted
 from evo.store.reads import Value, filled
-from fitness.words import digits, interval, ratio, standing, time_us
+from fitness.words import counted, digits, interval, ratio, standing, time_us
 from operators.errors import PlanError, UserError
 from operators.identity import short
 from operators.plan.header import read_header
@@ -135,7 +135,7 @@ def _verdict(run: str, kernel: StoredKernel, verdict: Verdict, timings: Sequence
         ]
         names = [text(name, name, code=True) for name in ("workload", "tensor", "family")]
         figures = [number(f"{name} error of its bound", name, digits) for name in ("worst", "rms")]
-        yield Table(f"The worst of {len(verdict.errors)} checks", [*names, *figures], checks, folded=True)
+        yield Table(f"The worst of {counted(len(verdict.errors), 'check')}", [*names, *figures], checks, folded=True)
 
 
 def _metrics(kernel: StoredKernel) -> Iterator[Block]:

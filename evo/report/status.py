@@ -13,7 +13,7 @@ from evo.budget import UNDONE, doubled
 from evo.individual import NO_CHILD, NO_PROGRAM, UNAVAILABLE, new_programs
 from evo.report.amounts import budgeted, usd
 from fitness.evaluation import Level, Status, named
-from fitness.words import duration
+from fitness.words import counted, duration
 from operators.catalog import load
 from operators.definition.spec import Operator
 from operators.errors import UserError
@@ -296,7 +296,7 @@ class Sitting:
         """The session in one line."""
         ending = f"{self.ended}: {self.reason}" if self.reason and self.ended != self.reason else self.ended
         paid = f", {usd(self.cost_usd)}" if self.cost_usd else ""
-        found = f"{self.judged} kernels judged, {self.leaders} of today's leaders{paid}"
+        found = f"{counted(self.judged, 'kernel')} judged, {self.leaders} of today's leaders{paid}"
         limits = json.loads(self.budget_json or "{}")
         within = f" (budget {budgeted(limits)})" if limits else ""
         took = f"{duration(self.took_s)}{within}"

@@ -17,9 +17,9 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from evo.report.amounts import counted, listed, tokens, usd
+from evo.report.amounts import listed, tokens, usd
 from evo.report.output import printable, raw
-from fitness.words import in_words, interval, ratio, standing, time_us
+from fitness.words import counted, in_words, interval, ratio, standing, time_us
 from operators.identity import short
 
 GAP = 2
@@ -192,7 +192,7 @@ def lack_line(tasks: Sequence[TaskSummary], total: int) -> str:
     named = listed([t.task for t in tasks], NAMED)
     why = f": {tasks[0].why}" if tasks[0].why else ""
     command = f"; go on with: {tasks[0].goes_on_with}" if tasks[0].goes_on_with else ""
-    return f"{len(tasks)} of {total} tasks {tasks[0].state} ({named}){why}{command}"
+    return f"{len(tasks)} of {counted(total, 'task')} {tasks[0].state} ({named}){why}{command}"
 
 
 def lack_lines(tasks: Sequence[TaskSummary]) -> list[str]:
@@ -224,7 +224,9 @@ def many_line(tasks: Sequence[TaskSummary]) -> str:
     failed = sum(bool(t.problem) for t in tasks)
     flagged = sum(bool(t.flagged) for t in tasks)
     never = sum(t.state == "not begun" for t in tasks)
-    lost = "".join(f", {n} {what}" for n, what in ((flagged, "flagged"), (failed, "failed"), (never, "not begun")) if n)
+    vain = sum(t.unavailable for t in tasks)
+    told = (flagged, "flagged"), (failed, "failed"), (never, "not begun"), (vain, "unavailable")
+    lost = "".join(f", {n} {what}" for n, what in told if n)
     return (
         f"{counted(len(tasks), 'task')}, {sum(s > 1 for s in speedups)} faster than naive, "
         f"{sum(t.confirmed for t in tasks)} confirmed{lost}, geometric mean {ratio(mean)}"
@@ -279,10 +281,10 @@ def costs_line(spent: ModelCosts) -> str:
             f"likely {tokens(spent.likely_lost_tokens)}, {usd(spent.likely_lost_usd)}"
         )
     if spent.doubted:
-        doubted = f"; {spent.doubted} answers told no usage that can be true, and count with bounds or estimates"
+        doubted = f"; {counted(spent.doubted, 'answer')} told no usage that can be true: bounds or estimates count"
     gone = "".join(f"\nmodel {o.model} does not answer since {o.since}: {o.error}" for o in spent.out)
     return (
-        f"language models: {spent.calls} calls{failed}{anew}, {tokens(spent.tokens_in)} in, "
+        f"language models: {counted(spent.calls, 'call')}{failed}{anew}, {tokens(spent.tokens_in)} in, "
         f"{tokens(spent.tokens_out)} out, {usd(spent.cost_usd)}{lost}{doubted}{gone}"
     )
 

@@ -29,6 +29,7 @@ from evo.packaging.runtime import compare
 from evo.packaging.runtime.loading import TORCH_TYPES
 from evo.packaging.solution import returned_text
 from evo.repository.recording import signature
+from fitness.words import counted
 from operators import identity
 from operators.definition.spec import Operator, Task, Tensor
 from operators.dtypes import resolve_dtype
@@ -225,7 +226,7 @@ def put(made: Put, *, test: str, python: str, every: bool, say: Callable[[str], 
                 served = [line.split() for line in Path(counts.name).read_text(encoding="utf-8").splitlines()]
             kernel, function = (sum(int(line[at]) for line in served) for at in (0, 1))
             said = "" if kernel else ": they call no recorded shape, and tell nothing of it"
-            say(f"the tests pass; the kernel served {kernel} of {kernel + function} calls in them{said}")
+            say(f"the tests pass; the kernel served {kernel} of {counted(kernel + function, 'call')} in them{said}")
         made.write("put", kept)
         stay()
     return True

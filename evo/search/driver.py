@@ -30,6 +30,7 @@ from evo.strategies.tuning import LAST_TRIALS
 from evo.workbench.recorded import StoredToolCalls
 from evo.workers.dispatch import RunPool
 from evo.workers.pool import Undone
+from fitness.words import counted
 from mutators.base import Kind, OutOfBudget
 from mutators.registry import asks_model
 from operators.definition.spec import Operator, Task
@@ -311,10 +312,11 @@ class Search:
     async def _last_answers(self) -> None:
         """Wait for answers under way, as long as the time limit and ANSWERS_S allow; a resume finds them stored."""
         if self.stopping and (paid := self.models.paid):
-            self._say(f"stops as soon as {len(paid)} answers that are paid are there; once more gives them up")
+            are = counted(len(paid), "answer that is paid is", "answers that are paid are")
+            self._say(f"stops as soon as {are} there; once more gives them up")
         limit_s = min(ANSWERS_S if self.stopping else self.clock.left_s, ANSWERS_S)
         async for count in self.models.until_answered(limit_s, self.clock.now):
-            self.phase = f"waiting for {count} answers that are paid"
+            self.phase = f"waiting for {counted(count, 'answer that is paid', 'answers that are paid')}"
             self._on_change(self)
 
 
@@ -324,7 +326,7 @@ def _stuck(states: Iterable[TaskState], models: Models) -> str:
     if all(state.fault for state in states):
         return FAULTY
     if outside := models.outside:
-        return f"{WAITS} {len(outside)} answers from outside"
+        return f"{WAITS} {counted(len(outside), 'answer from outside', 'answers from outside')}"
     if not any(state.idle >= IDLE_LIMIT for state in states):
         return NOTHING_MORE
     return f"nothing new in {IDLE_LIMIT} requests of each task"

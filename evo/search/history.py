@@ -244,6 +244,8 @@ class History:
         state.statuses[individual.status] += 1
         if not individual.unavailable and individual.request.kind not in WITHOUT_KERNEL:
             state.idle = 0 if individual.fresh else state.idle + 1
+        if individual.unavailable and not individual.withdrawn:
+            state.unavailable += 1
         if individual.undone:
             self._budget.undone += 1
         elif individual.fresh:

@@ -15,6 +15,7 @@ from evo.search.history import Done, History
 from evo.search.models import Models
 from evo.search.task import Outstanding, verdict_s
 from evo.search.watchdog import Alarm, Watchdog
+from fitness.words import counted
 from mutators.base import Kind
 from mutators.llm.outside import Tasks
 from mutators.llm.settings import LlmSettings, is_outside
@@ -263,11 +264,11 @@ class Scheduler:
         others = models.thinking - held - outside
         requests = len(self.flight.tasks - models.thinking) - len(jobs)
         parts = (
-            f"{len(others)} answers of models" if others else "",
-            f"{len(held)} questions to models that are put aside" if held else "",
-            f"{len(outside)} answers from outside" if outside else "",
+            counted(len(others), "answer of models", "answers of models") if others else "",
+            f"{counted(len(held), 'question')} to models that are put aside" if held else "",
+            counted(len(outside), "answer from outside", "answers from outside") if outside else "",
             f"workers: {', '.join(jobs)}" if jobs else "",
-            f"a worker, with {requests} requests" if requests > 0 and jobs else "",
+            f"a worker, with {counted(requests, 'request')}" if requests > 0 and jobs else "",
         )
         return "; ".join(filter(None, parts))
 
@@ -293,7 +294,8 @@ class Scheduler:
             restarted = [str(job) for job in self._evaluator.pool.restart(self._stall_s)]
             stuck = [] if restarted else self.flight.give_up(but=self._models.thinking)
             restarted += [asked.request.id for asked in stuck]
-        what = f"under way: {', '.join(jobs) or 'nothing'}; {thinking} questions wait for models"
+        wait = counted(thinking, "question waits", "questions wait")
+        what = f"under way: {', '.join(jobs) or 'nothing'}; {wait} for models"
         more = f"; restarted: {', '.join(restarted)}" if restarted else ""
         self._say(f"nothing has moved for {still_s:.0f} s; {what}{more}")
         detail = {"still_s": still_s, "jobs": jobs, "thinking": thinking, "restarted": restarted}

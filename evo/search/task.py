@@ -98,6 +98,8 @@ class TaskState:
     fault: str = ""
     """Why nothing can be judged any more, such as a naive kernel that is wrong; other tasks go on."""
     statuses: Counter[str] = field(default_factory=Counter)
+    unavailable: int = 0
+    """Requests that a fault or the load of the machine, or of a model's provider, left without a verdict."""
     allowed_us: Mapping[str, float] = field(default_factory=dict)
     """By workload, the least time that the machine allows; empty where that is not known."""
     relatives: dict[Task, TaskState] = field(default_factory=dict)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import duckdb
 
@@ -30,6 +32,21 @@ def store_error(what: str, error: duckdb.Error) -> StoreError:
 _REASONS = tuple(os.strerror(fault) for fault in {*DISK_FAULTS, *SHORTAGES, errno.ENOENT})
 """Endings of DuckDB's messages that blame the disk, or what opens its files; it has no codes for them. A removed folder
 is one of these."""
+
+
+INTERRUPTED = "Query interrupted"
+"""Words of the RuntimeError that DuckDB raises in place of what a signal's handler raised within a query."""
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Have Ctrl-C within a query raise KeyboardInterrupt, as it does everywhere else."""
+    try:
+        yield
+    except RuntimeError as error:
+        if str(error) != INTERRUPTED:
+            raise
+        raise KeyboardInterrupt from None
 
 
 def one_line(error: Exception) -> str:

@@ -15,7 +15,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from evo.store.errors import StoreError, store_error
+from evo.store.errors import StoreError, interruptible, store_error
 from evo.store.reader import BATCH_ROWS, open_reader
 from evo.store.reads import own_query
 from evo.store.schema import VERSION_TABLE, make, note_format, relations, tables
@@ -35,7 +35,7 @@ def new_database(out: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     part = out.with_name(f"{out.name}.{uuid.uuid4().hex}.part")
     try:
         config = {**CONFIG, "storage_compatibility_version": STORAGE_VERSION}
-        with duckdb.connect(str(part), config=config) as connection:
+        with interruptible(), duckdb.connect(str(part), config=config) as connection:
             yield connection
             connection.execute("CHECKPOINT")
         place_new(part, out)

@@ -7,15 +7,16 @@ import resource
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import duckdb
 import pyarrow as pa
 
-from evo.store.errors import StoreError, one_line, store_error
+from evo.store.errors import StoreError, interruptible, one_line, store_error
 from evo.store.schema import check_format
 from evo.store.several import Union, reached
 
@@ -24,6 +25,7 @@ Where = Path | Sequence[Path]
 Connection = duckdb.DuckDBPyConnection
 Params = Mapping[str, Any]
 """Values of `$name` in a query, by name."""
+Result = TypeVar("Result")
 BATCH_ROWS = 10_000
 CONFIG: Mapping[str, Any] = {
     "enable_external_access": False,
@@ -69,19 +71,17 @@ def open_reader(folder: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     While a writer lives this is a snapshot, seconds old at most; otherwise the file itself, with what a killed
     writer left in its log, which stays as it is.
     """
-    connection = reached(Path(folder).absolute(), _connect)
-    try:
-        yield connection
-    except duckdb.Error as error:  # of a damaged file, for one
-        raise store_error(f"{folder}: its database does not answer", error) from error
-    finally:
-        connection.close()
+    with interruptible(), closing(reached(Path(folder).absolute(), _connect)) as connection:
+        try:
+            yield connection
+        except duckdb.Error as error:  # of a damaged file, for one
+            raise store_error(f"{folder}: its database does not answer", error) from error
 
 
 @contextmanager
 def open_readers(folders: Sequence[Path]) -> Iterator[Union]:
     """Several runs at once, as `open_reader` opens one: see `Union`. It raises StoreError."""
-    with closing(Union([Path(folder).absolute() for folder in folders], CONFIG)) as union:
+    with interruptible(), closing(Union([Path(folder).absolute() for folder in folders], CONFIG)) as union:
         try:
             yield union
         except duckdb.Error as error:
@@ -112,17 +112,20 @@ def answer(
 ) -> QueryResult:
     """Answer a query to a run that is open, within limits. It raises StoreError."""
     bound = _check_query(connection, sql, params or {})
-    with _interrupted(connection, limits.timeout_s):
+
+    def read() -> QueryResult:
+        connection.execute("BEGIN TRANSACTION READ ONLY")
         try:
-            connection.execute("BEGIN TRANSACTION READ ONLY")
-            try:
-                found = _bounded(connection.sql(sql, params=bound).to_arrow_reader(BATCH_ROWS), limits)
-            finally:
-                with suppress(duckdb.Error):  # what failed may have ended it
-                    connection.execute("ROLLBACK")
-        except (duckdb.Error, pa.ArrowException, OSError, MemoryError) as error:  # OSError: pyarrow's, while it reads
-            raise _refusal(error, limits.timeout_s) from error
-        return QueryResult(found.table.rename_columns(_distinct(found.table.column_names)), found.cut)
+            return _bounded(connection.sql(sql, params=bound).to_arrow_reader(BATCH_ROWS), limits)
+        finally:
+            with suppress(duckdb.Error):  # what failed may have ended it
+                connection.execute("ROLLBACK")
+
+    try:
+        found = _waited_for(connection, limits.timeout_s, read)
+    except (duckdb.Error, pa.ArrowException, OSError, MemoryError) as error:  # OSError: pyarrow's, while it reads
+        raise _refusal(error, limits.timeout_s) from error
+    return QueryResult(found.table.rename_columns(_distinct(found.table.column_names)), found.cut)
 
 
 @contextmanager
@@ -168,29 +171,38 @@ def _check_query(connection: duckdb.DuckDBPyConnection, sql: str, params: Params
         raise StoreError(f"{kind.name} is no query; {QUERIES} are allowed")
     wanted = statements[0].named_parameters
     if missing := sorted(wanted - set(params)):
-        raise StoreError(f"the query wants a value for ${missing[0]}: say --param {missing[0]}=VALUE")
+        name = missing[0]
+        raise StoreError(
+            f"the query wants a value for ${name}: say --param {name}=VALUE, in Python {{'{name}': VALUE}}"
+        )
     if surplus := sorted(set(params) - wanted):
         raise StoreError(f"the query holds no ${surplus[0]} that a parameter could be bound to")
     return dict(params) or None
 
 
-@contextmanager
-def _interrupted(connection: duckdb.DuckDBPyConnection, timeout_s: float) -> Iterator[None]:
-    """Interrupt what the connection does after so long, again and again: an interrupt between two steps is lost."""
-    done = threading.Event()
+def _waited_for(connection: duckdb.DuckDBPyConnection, timeout_s: float, work: Callable[[], Result]) -> Result:
+    """Return what the connection comes to in a thread of its own: a thread within DuckDB hears of no signal.
 
-    def watch() -> None:
-        if not done.wait(timeout_s):
-            while not done.wait(0.1):
-                connection.interrupt()
+    After so long, or on Ctrl-C, it is interrupted, again and again: an interrupt between two steps is lost.
+    """
+    outcome: Future[Result] = Future()
 
-    watchdog = threading.Thread(target=watch, name="evo-query-limit", daemon=True)
-    watchdog.start()
+    def run() -> None:
+        try:
+            outcome.set_result(work())
+        except BaseException as error:  # noqa: BLE001 (it is raised where the outcome is waited for)
+            outcome.set_exception(error)
+
+    worker = threading.Thread(target=run, name="evo-query", daemon=True)
+    worker.start()
     try:
-        yield
+        wait([outcome], timeout_s)
     finally:
-        done.set()
-        watchdog.join()
+        while not outcome.done():
+            connection.interrupt()
+            wait([outcome], 0.1)
+        worker.join()
+    return outcome.result()
 
 
 @contextmanager

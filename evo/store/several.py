@@ -18,6 +18,7 @@ from evo.store import snapshots
 from evo.store.errors import StoreError, one_line
 from evo.store.schema import VERSION_TABLE, check_format
 from evo.store.writer import FILE, lock_holder
+from fitness.words import counted
 
 LABELS = ("run", "arm", "seed")
 """Columns that every relation has first."""
@@ -269,4 +270,5 @@ def _allow_files(count: int) -> None:
         allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
         if allowed < wanted:
-            raise StoreError(f"{count} runs need {wanted} open files, and {allowed} are allowed: raise `ulimit -n`")
+            need = counted(count, "run needs", "runs need")
+            raise StoreError(f"{need} {wanted} open files, and {allowed} are allowed: raise `ulimit -n`")

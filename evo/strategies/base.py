@@ -15,7 +15,6 @@ from fitness.judging.base import Anchor, DeviceInfo
 from fitness.profiling.metric_sets import PROVIDER, PROVIDERS
 from fitness.profiling.profiles import Profile
 from mutators.base import Kind, Request, Trial
-from mutators.llm.settings import is_outside
 from operators.definition.spec import Operator, Task
 from operators.errors import UserError, unknown
 from operators.identity import digest
@@ -273,7 +272,7 @@ class Outages:
         if not (model := request.model):
             return
         self._open[model] -= 1
-        if individual.unavailable and individual.kernel is None and not is_outside(model):  # withdrawn
+        if individual.unavailable and individual.kernel is None and not individual.withdrawn:
             self._out[model] = self._last
         elif request.number > self._out.get(model, self._last):
             del self._out[model]

@@ -53,7 +53,9 @@ def follow(folder: Path, sink: NewsSink, over: threading.Event, say: Say) -> boo
             if is_down and has_ended:
                 return False
             if not is_down and (isinstance(error, Unreached) or has_ended):  # a store may be about to be made
-                say(f"{sink.name} is not reached: {error}; the run goes on{_later(folder, sink)}")
+                state = "" if has_ended else "the run goes on"
+                told = ", and ".join(filter(None, (state, _later(folder, sink))))
+                say("; ".join(filter(None, (f"{sink.name} is not reached: {error}", told))))
                 is_down = True
             _pause(over, wait_s)
             wait_s = min(2 * wait_s, MOST_WAIT_S)
@@ -69,7 +71,7 @@ def follow(folder: Path, sink: NewsSink, over: threading.Event, say: Say) -> boo
 
 def _later(folder: Path, sink: NewsSink) -> str:
     """Words on how a tracker gets what it misses."""
-    return f", and what it misses is kept: evo track {folder} --to {sink.name}" if sink.name in TRACKERS else ""
+    return f"what it misses is kept: evo track {folder} --to {sink.name}" if sink.name in TRACKERS else ""
 
 
 def _pause(over: threading.Event, seconds: float) -> None:
@@ -124,7 +126,7 @@ def track(
     for thread in threads:
         thread.join(None if last_s is None else max(last_s - time.monotonic(), 0.0))
     for late in (sink for sink in sinks if sink.name not in done):
-        say(f"{late.name} has not taken everything{_later(folder, late)}")
+        say("; ".join(filter(None, (f"{late.name} has not taken everything", _later(folder, late)))))
     return [sink.name for sink in sinks if not done.get(sink.name)]
 
 

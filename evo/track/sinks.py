@@ -226,7 +226,7 @@ class JsonLog:
         self._scrub = Scrubber().secrets
 
     def take(self, news: News, memory: Memory) -> None:
-        """See `NewsSink`."""
+        """See `NewsSink`. It raises Unreached where nothing takes its lines."""
         found = [(row, name) for stream, name in LINES.items() for row in news.rows[stream]]
         found += [(row, "best") for row in news.bests]
         for row in news.rows["events"]:
@@ -242,4 +242,7 @@ class JsonLog:
     def _print(self, news: News, name: str, row: Row) -> None:
         rest = {key: value for key, value in row.items() if key not in ("place", "created_at")}
         line = {"at": row["created_at"].astimezone(UTC).isoformat(), "event": name, "run": news.id, **rest}
-        print(self._scrub(as_json(line, indent=None)), file=self._out, flush=True)
+        try:
+            print(self._scrub(as_json(line, indent=None)), file=self._out, flush=True)
+        except OSError as error:  # its reader is gone, or the disk is full
+            raise Unreached(error.strerror or type(error).__name__) from error

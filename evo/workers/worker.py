@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import resource
 import signal
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from evo.workers.jobs import Job
+from evo.workers.parent import end_with
 from fitness.cpu.cores import groups, stay_on
 from fitness.evaluation import Evaluation
 from fitness.judging.base import Builder, Fitness
@@ -27,7 +27,6 @@ from operators.catalog import load
 from operators.definition.spec import Task
 from operators.errors import DeviceError, DiskError, MachineError, OperatorError, UserError, machine_error
 
-PR_SET_PDEATHSIG = 1
 MAX_RUNS = 4
 """A worker keeps the fitness stages of so many runs."""
 MAX_FILES = 1 << 16
@@ -180,9 +179,7 @@ def made(folder: str) -> Path:
 
 def serve(connection: Connection, owner: int) -> None:
     """The worker takes a WorkerSpec, then answers messages until its owner, by process id, is gone."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != owner:
-        return
+    end_with(owner, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver, which ends us in good order
     try:
         spec: WorkerSpec = connection.recv()

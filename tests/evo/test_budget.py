@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from evo.budget import Budget, parse_limits
+from evo.budget import Budget, is_used_up, parse_limits
 from evo.config import RunConfig
 from operators.errors import UserError
 
@@ -22,7 +22,7 @@ def test_what_cannot_be_read_is_refused_with_examples(text: str) -> None:
 
 
 def test_two_limits_of_one_kind_are_refused() -> None:
-    with pytest.raises(UserError, match="already a limit on wall_s"):
+    with pytest.raises(UserError, match="already a limit on time"):
         parse_limits(["60s", "1h"])
 
 
@@ -41,9 +41,20 @@ def test_the_first_limit_reached_is_named() -> None:
     assert budget.exhausted() == "evaluations 2 of 2"
 
 
+@pytest.mark.parametrize(
+    ("limits", "words"), [({"wall_s": 60}, "time 60 s of 60 s"), ({"gpu_s": 7200}, "GPU time 2.0 h of 2.0 h")]
+)
+def test_a_limit_in_time_is_told_in_words(limits: dict[str, float], words: str) -> None:
+    budget = Budget(limits)
+    for kind, limit in limits.items():
+        budget.charge(kind, limit)
+    assert budget.exhausted() == words and is_used_up(words)
+    assert not is_used_up("stopped") and not is_used_up("waits for 3 answers from outside")
+
+
 def test_part_of_the_time_can_be_kept_for_the_end() -> None:
     budget = Budget({"wall_s": 60})
     budget.set_wall(50)
     assert budget.exhausted(9.0) is None
-    assert budget.exhausted(10.0) == "wall_s 50 of 60, the rest for confirmations"
+    assert budget.exhausted(10.0) == "time 50 s of 60 s, the rest for confirmations"
     assert Budget({"evaluations": 2}).exhausted(1e9) is None

@@ -30,7 +30,7 @@ def test_a_run_claims_what_is_confirmed_alone(tmp_path: Path) -> None:
     assert list(card) == ["Evaluation", "Claim vs", "Ships", "Budget", "Hardware", "Versions", "State"]
     assert card["Claim vs"] == "the naive kernel: 3.00x, confirmed in 1 of 1 task. Geometric means."
     assert "softmax/fp32/cpu" in card["Evaluation"] and "fp64" in card["Evaluation"]
-    assert card["Ships"].startswith("1 confirmed kernel as source") and "all 11 candidates" in card["Ships"]
+    assert card["Ships"].startswith("1 confirmed kernel as source") and "11 candidates" in card["Ships"]
     assert "0.75 USD" in card["Budget"] and card["Budget"].endswith("models: big")
     assert card["Hardware"] == "2x H200, 2 cores of AMD EPYC" and "driver 580" in card["Versions"]
 

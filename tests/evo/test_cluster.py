@@ -20,8 +20,8 @@ import pytest
 
 from evo import session
 from evo.cluster.backend import ClusterBackend
-from evo.cluster.connection import HERE, Cluster, Scratch, knock
-from evo.cluster.guard import marked
+from evo.cluster.connection import HERE, Cluster, Scratch, knock, reach, signals_kept
+from evo.cluster.guard import MARK, end_marked, marked
 from evo.config import RunConfig
 from evo.replay import replay
 from evo.search.driver import Search
@@ -311,6 +311,79 @@ def test_what_a_killed_holder_left_is_removed_by_the_next(tmp_path: Path, monkey
     again.close()
     assert not held.path.exists()
     other.close()
+
+
+def test_signals_do_what_they_did_before_ray_began() -> None:
+    def ray_ends(number: int, _: object) -> None:
+        sys.exit(number)
+
+    before = signal.getsignal(signal.SIGTERM)
+    with signals_kept():
+        signal.signal(signal.SIGTERM, ray_ends)
+    assert signal.getsignal(signal.SIGTERM) == before
+    with pytest.raises(KeyboardInterrupt), signals_kept():
+        signal.signal(signal.SIGTERM, ray_ends)
+        signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+MEMBER = """
+import sys, time
+from evo.cluster.connection import Cluster
+from evo.workers.pool import ClusterLost
+cluster = Cluster(sys.argv[1])
+print("joined", flush=True)
+while True:
+    try:
+        cluster.check()
+    except ClusterLost as error:
+        sys.exit(str(error))
+    time.sleep(0.1)
+"""
+
+
+@pytest.mark.slow
+def test_a_cluster_that_one_joined_is_lost_with_the_ray_of_this_machine(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    mark = str(tmp_path)
+    program = "from ray.scripts.scripts import main; main()"
+    started = ["start", "--head", "--block", "--num-cpus=1", "--include-dashboard=False", "--disable-usage-stats"]
+    started += ["--node-ip-address=127.0.0.1", f"--port={address.rpartition(':')[2]}"]
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    environment = {**os.environ, MARK: mark, "SPT_NOENV": "1"}
+    head = subprocess.Popen([sys.executable, "-c", program, *started], env=environment, **quiet)
+    try:
+        wait_until(lambda: _listens(address))
+        with subprocess.Popen(
+            [sys.executable, "-c", MEMBER, address], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as member:
+            assert member.stdout and member.stderr and member.stdout.readline() == "joined\n"
+            for pid in marked(mark):
+                with contextlib.suppress(OSError):
+                    if Path(f"/proc/{pid}/comm").read_text() == "raylet\n":
+                        os.kill(pid, signal.SIGKILL)
+            try:
+                assert member.wait(20) == 1 and "Ray's raylet has ended" in member.stderr.read()
+            finally:
+                member.kill()
+    finally:
+        end_marked(mark)
+        head.wait()
+
+
+def _listens(address: str) -> bool:
+    with contextlib.suppress(UserError):
+        reach(address)
+        return True
+    return False
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.1)
 
 
 def test_a_session_whose_cluster_is_lost_stores_which_process_ended() -> None:

@@ -281,7 +281,7 @@ def test_a_plan_says_what_a_comparison_cannot_show(
     with pytest.raises(SystemExit) as ended:
         main()
     said = capsys.readouterr().out
-    assert not ended.value.code and "1 arms beside tune_only, 1 operators" in said
+    assert not ended.value.code and "1 arm beside tune_only, 1 operator (1 task each)" in said
     assert "nothing can be concluded at operators of 1 family" in said and "needs 6 for 1 arm" in said
     made = read_comparison(path, settings=['operators=["softmax", "gelu"]'])
     found = sizing(made, made.cells())

@@ -289,7 +289,7 @@ def test_a_comparison_that_says_little_says_so(reported: Reported) -> None:
     nothing = replace(seen.found, summaries=[replace(summary, with_winner=0.0)])
     assert first(found=nothing).startswith("No winner of random passed the judgement")
     failed = [replace(cell, result=replace(cell.result, standing=CellState.FAILED)) for cell in seen.cells[:1]]
-    assert "1 cells could not be searched" in first(cells=[*failed, *seen.cells[1:]])
+    assert "1 cell is no part of any figure, and could not be searched" in first(cells=[*failed, *seen.cells[1:]])
 
 
 @pytest.mark.slow
@@ -305,7 +305,7 @@ def test_an_unfinished_comparison_and_one_without_a_reference_are_rendered(
     tables = {table.caption: table.rows for table in Page((out / "report.html").read_text(encoding="utf-8")).tables}
     assert not any(rows for caption, rows in tables.items() if caption not in ("Check hermetic", "Devices"))
     words = (out / "report.md").read_text(encoding="utf-8")
-    assert "Unfinished: 1 of 1 cells are not over (1 not begun)" in words and "There is one arm" in words
+    assert "Unfinished: 1 of 1 cell not over (1 not begun)" in words and "There is one arm" in words
     code, _, told = evo(monkeypatch, capsys, *asked, str(config))
     assert code == 2 and told == f"evo: --report {config}: cannot be written: File exists; name a folder\n"
     with monkeypatch.context() as without:
@@ -318,7 +318,7 @@ def test_an_unfinished_comparison_and_one_without_a_reference_are_rendered(
         shutil.rmtree(cell)
     write_report(folder, out)
     words = (out / "report.md").read_text(encoding="utf-8")
-    assert "Unfinished: 6 of 12 cells are not over (6 not begun)" in words
+    assert "Unfinished: 6 of 12 cells not over (6 not begun)" in words
     assert "No cell of the reference random is judged yet" in words and "not judged" in words
 
 

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from evo.api import Run
-from evo.report.health import health, state_of
+from evo.report.health import Health, health, state_of
 from evo.report.live import attach
 from tests.bench.kills import alive
 from tests.evo import test_search
 from tests.evo.test_runs import EVO, OPERATOR
+from tests.store.story import stored
 
 
 @pytest.mark.slow
@@ -65,6 +66,16 @@ def test_what_is_wrong_is_said_at_once_and_nothing_is_left(tmp_path: Path) -> No
     assert done.returncode == 2
     assert done.stderr.startswith("evo: ") and "no_such_operator" in done.stderr and done.stderr.count("\n") == 1
     assert not list((tmp_path / "runs").iterdir())
+
+
+def test_a_look_into_a_pipe_writes_a_line_when_something_is_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = [Health("running", "", float(age), ()) for age in range(5)] + [Health("finished", "", 9.0, ())]
+    monkeypatch.setattr("evo.report.live.health", lambda _: seen.pop(0))
+    attach(stored(tmp_path / "run"), sleep=lambda _: None)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(",")[0] for line in lines] == ["healthy: running", "healthy: finished"]
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,38 @@ class Docstring:
 
     def __str__(self) -> str:
         return f"{self.place}:{self.line}: {self.text.splitlines()[0]}"
+
+
+def test_a_number_of_things_agrees_with_their_name() -> None:
+    """The function `counted` names everywhere what it names somewhere: no page says "1 kernels"."""
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted((ROOT / "evo").rglob("*.py"))}
+    nodes = [(path, node) for path, tree in trees.items() for node in ast.walk(tree)]
+    names = {name for _, node in nodes if isinstance(node, ast.Call) for name in _counted(node)}
+    assert {"kernels", "questions", "families"} <= names
+    many = re.compile(rf" (?:{'|'.join(sorted(names))})\b")
+    found = [
+        f"{path.relative_to(ROOT)}:{number.lineno}: {ast.unparse(number.value)}{text.value[:40]}"
+        for path, node in nodes
+        if isinstance(node, ast.JoinedStr)
+        for number, text in pairwise(node.values)
+        if isinstance(number, ast.FormattedValue) and isinstance(text, ast.Constant) and many.match(str(text.value))
+        if not _is_never_one(number)
+    ]
+    assert not found, "\n".join(found)
+
+
+def _counted(call: ast.Call) -> Iterator[str]:
+    """The plural that a call of `counted` gives a number."""
+    said = [each.value for each in call.args[1:] if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    if getattr(call.func, "id", getattr(call.func, "attr", "")) == "counted" and said:
+        plural = said[-1] if len(said) > 1 else f"{said[0]}s"
+        yield re.split(r" (?:are|wait|were|need|that)\b", plural)[0]
+
+
+def _is_never_one(number: ast.FormattedValue) -> bool:
+    """Whether it is a constant, a rounded figure such as a rate, or has other words in the place of one."""
+    is_constant = isinstance(number.value, ast.Name) and number.value.id.isupper()
+    return is_constant or number.format_spec is not None or isinstance(number.value, ast.BoolOp)
 
 
 @pytest.fixture(scope="module")

@@ -204,7 +204,7 @@ def test_no_winner_is_judged_before_all_searches_are_over(folder: Path) -> None:
     shutil.rmtree(next(folder.glob("random-*")))
     said: list[str] = []
     assert judge(folder, cell_results(folder), said.append)
-    assert said == ["judgement: 1 of 4 cells are not over; winners are judged when all are"]
+    assert said == ["judgement: 1 of 4 cells not over; winners are judged when all are"]
     assert not (folder / FOLDER).exists()
 
 

@@ -15,7 +15,7 @@ from evo.api import Run
 from evo.report.health import LEAST_FREE, MOST_LOST, Health, health, runs_in, runs_table
 from evo.report.status import TaskSummary
 from evo.report.terminal import latest, many_line
-from evo.store import Store
+from evo.store import Store, StoreError
 from tests.choosing import some_slow
 from tests.evo.test_cli import evo
 from tests.evo.test_fitted import shown
@@ -221,3 +221,11 @@ def test_shells_complete_runs_kernels_and_operators(run_folder: Path) -> None:
         lines = done.stdout.split()
         assert lines, done.stderr
         assert expected in lines if expected else all(len(line) == 12 for line in lines)
+
+
+def test_a_run_that_is_gone_is_told_as_one_that_is_none(tmp_path: Path) -> None:
+    folder = story(tmp_path / "run")
+    gone = Run(folder)
+    folder.rename(tmp_path / "elsewhere")
+    with pytest.raises(StoreError, match=r"no evo.duckdb there; is this a run's folder\?"):
+        health(gone)

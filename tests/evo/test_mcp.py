@@ -7,9 +7,11 @@ import json
 import os
 import re
 import shutil
+import signal
+import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from evo.inbox import Inbox
 from evo.outside.questions import open_questions
 from evo.replay import replay
 from evo.session import run_row
-from evo.store import Store, query
+from evo.store import Store, has_writer, query
 from mutators.bench import Result
 from operators.errors import UserError
 from operators.kernel import Kernel
@@ -75,7 +77,7 @@ def run(waiting_folder: Path, tmp_path: Path) -> Path:
 def test_an_agent_hands_in_a_wrong_and_a_better_kernel(run: Path) -> None:
     async def play(agent: Agent) -> None:
         text, _ = await agent("status")
-        assert "No search is under way" in text and "1 questions wait" in text
+        assert "No search is under way" in text and "1 question waits for answers" in text
         text, _ = await agent("operator")
         assert "alpha * x" in text
         text, _ = await agent("docs")
@@ -185,6 +187,50 @@ def test_a_draft_whose_header_is_broken_can_be_an_answer(studio: Studio, tmp_pat
         return await studio.use("submit", {"kernel": name, "change": "nothing", "question": key})
 
     assert not asyncio.run(told()).failed
+
+
+INITIALIZE = {
+    "jsonrpc": "2.0", "id": 1, "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "a", "version": "1"}},
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_server_while_its_client_says_nothing(number: signal.Signals, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "evo.cli", "mcp", "--runs", str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as server:
+        assert server.stdin and server.stdout and server.stderr
+        server.stdin.write(json.dumps(INITIALIZE).encode() + b"\n")
+        server.stdin.flush()
+        assert "kernel-evo" in json.loads(server.stdout.readline())["result"]["serverInfo"]["name"]
+        server.send_signal(number)
+        try:
+            assert server.wait(30) == 0 and server.stderr.read() == b""
+        finally:
+            server.kill()
+
+
+@pytest.mark.slow
+def test_the_search_ends_with_a_server_that_is_killed(run: Path) -> None:
+    begin = (
+        "import sys, time; from pathlib import Path; from evo.outside.drafts import Sessions\n"
+        "Sessions(Path(sys.argv[1]), ['--budget', '6evals', '--wait', '600']).ensure()\ntime.sleep(600)"
+    )
+    Inbox(run).put(["{}"])  # no answer: the session waits for one
+    with subprocess.Popen([sys.executable, "-c", begin, str(run)]) as server:
+        try:
+            wait_until(lambda: has_writer(run))
+        finally:
+            server.kill()
+    wait_until(lambda: not has_writer(run))
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.1)
 
 
 def test_a_session_that_takes_nothing_is_not_begun_again_and_again(tmp_path: Path) -> None:

@@ -72,7 +72,15 @@ def test_runs_are_listed_opened_and_used(run_folder: Path) -> None:
     assert found.failed and "no run is open" in found.text
     assert "is open" in told(at, "open_run", run="last", task="axpb")
     assert told(at, "status") == f"status of {run_folder.name} axpb"
-    assert use(at, "open_run", run="none").failed and use(at, "fly").text == f"fly of {run_folder.name} axpb"
+    assert use(at, "open_run", run="none").failed and use(at, "machine").text == f"machine of {run_folder.name} axpb"
+
+
+def test_a_tool_that_is_unknown_is_answered_with_all_that_there_are(run_folder: Path) -> None:
+    at = shelf(run_folder.parent)
+    for _ in range(2):
+        found = use(at, "open_runs")
+        assert found.failed and "did you mean `open_run`" in found.text
+        told(at, "open_run", run="last")
 
 
 def test_operators_are_listed_and_one_is_told_whole(tmp_path: Path) -> None:
@@ -90,7 +98,7 @@ def test_kernels_of_all_runs_are_found_by_text_operator_instruction_and_gain(run
     every = told(at, "find_kernels", rows=50)
     lines = [line for line in every.splitlines() if "axpb/" in line]
     gains = [float(re.search(r": ([0-9.]+)x \(95 %", line)[1]) for line in lines]  # type: ignore[index]
-    assert len(lines) > 1 and "1 runs were read" in every
+    assert len(lines) > 1 and "1 run was read" in every
     assert told(at, "find_kernels", operator="axpb", rows=50) == every
     assert "No kernel" in told(at, "find_kernels", operator="softmax")
     assert "No kernel" in told(at, "find_kernels", text="no such words 'anywhere")
@@ -134,6 +142,8 @@ def test_answers_are_short_by_default_and_pages_are_read_in_pieces(run_folder: P
         offset = int(following[1])
     assert whole.split() == (PAGES / "compare.md").read_text().split()
     assert use(at, "pages", page="no").failed and use(at, "pages", page="../x").failed
+    beyond = use(at, "pages", page="compare", offset=999_999)
+    assert beyond.failed and "page compare has" in beyond.text
     for name, arguments in (("runs", {}), ("find_kernels", {}), ("show_kernel", {"run": "last"}), ("operators", {})):
         assert len(told(at, name, **arguments)) < MOST_CHARACTERS
 

@@ -85,11 +85,11 @@ def test_what_a_search_waits_for_is_stored_once_and_again_when_it_changes(tmp_pa
 
     assert told() == 0
     still.still_s = WAITED_S
-    assert told() == 1 and "1 answers of models; workers: screen softmax/fp32/cpu 0123 5 s" in stored[0]
+    assert told() == 1 and "1 answer of models; workers: screen softmax/fp32/cpu 0123 5 s" in stored[0]
     jobs[0] = jobs[0].replace("5 s", "9 s")
     assert told() == 1, "time passes, and nothing else"
     questions.held = {task}
-    assert told() == 2 and "1 questions to models that are put aside" in stored[1]
+    assert told() == 2 and "1 question to models that are put aside" in stored[1]
 
 
 def test_a_status_says_what_a_running_search_waits_for(tmp_path: Path) -> None:

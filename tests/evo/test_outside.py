@@ -25,7 +25,7 @@ from evo.config import RunConfig
 from evo.inbox import Inbox
 from evo.outside.questions import InboxCheck, open_questions, take
 from evo.replay import replay
-from evo.report.status import model_costs
+from evo.report.status import model_costs, summary
 from evo.report.terminal import costs_line
 from evo.search.history import History
 from evo.search.models import NOT_TAKEN, restore_spending
@@ -649,6 +649,7 @@ def test_a_question_that_is_not_taken_is_asked_anew_once_faster_kernels_are_know
     spent = model_costs(Run(folder))
     assert spent and spent.failed == 0 and spent.asked_anew >= len(first) - 1
     assert f"{spent.asked_anew} asked anew" in costs_line(spent) and "failed" not in costs_line(spent)
+    assert [found.unavailable for found in summary(Run(folder))] == [0], "the machine and the model had time"
     late = tell(folder, answer(first[1]))
     assert not late.answers and "withdrawn" in late.problems[0]
     assert tell(folder, answer(first[0])).answers == 1

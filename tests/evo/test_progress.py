@@ -8,7 +8,7 @@ from io import StringIO
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -68,6 +68,19 @@ SUITE = [Task(f"an_operator_with_a_long_name_{i}", dtype, "cpu") for i in range(
 def lines(capsys: Any) -> list[str]:
     found: list[str] = capsys.readouterr().err.splitlines()
     return found
+
+
+def test_a_line_tells_what_uses_no_budget_up(capsys: Any) -> None:
+    now = [0.0]
+    search = Running([SOFTMAX, GELU], {"evaluations": 9})
+    progress = Progress(lambda: now[0])
+    progress(search)
+    search.states[SOFTMAX].unavailable, search.states[GELU].unavailable = 2, 1
+    now[0] += LINE_EVERY_S + QUIET_S
+    progress(search)
+    (line,) = lines(capsys)
+    assert line.startswith("0 s, searching: 9 evals left; 3 unavailable; ")
+    assert "3 unavailable" in _view(cast(Any, search), "", GpuWatch(), Finds(lambda: now[0])).counts
 
 
 def test_a_line_tells_what_is_new_and_what_is_left(capsys: Any) -> None:

@@ -18,7 +18,7 @@ from evo import rows as records
 from evo.api import Run
 from evo.evaluate import verdict_lines
 from evo.report.status import Standing, TaskSummary, standings, summary
-from evo.report.terminal import console, problem_lines, standing_cells, summary_table, tally
+from evo.report.terminal import console, many_line, problem_lines, standing_cells, summary_table, tally
 from evo.store import Store
 from fitness.evaluation import Evaluation, Level, LibraryTiming, Status, Timing
 from fitness.words import interval, ratio
@@ -164,6 +164,11 @@ def test_why_a_library_was_not_timed_is_told(tmp_path: Path) -> None:
     (task,) = summary(Run(stored(tmp_path, [confirmed(library_timings=(), library_lack="it is wrong")])))
     assert problem_lines([task]) == [f"{TASK}: the library was not timed: it is wrong"]
     assert task.against_library is None
+
+
+def test_many_tasks_in_a_line_say_what_used_no_budget_up(tmp_path: Path) -> None:
+    tasks = summary(Run(stored(tmp_path, [confirmed()], ["correct", "unavailable", "unavailable"])))
+    assert ", 2 unavailable, geometric mean" in many_line(tasks)
 
 
 def test_requests_without_a_child_are_no_failures(tmp_path: Path) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -115,7 +117,7 @@ def test_a_sink_that_was_down_gets_all_of_it_and_one_line_says_so(tmp_path: Path
     folder, sink, said = ended(tmp_path / "run"), Told(faults=1), []
     assert follow(folder, sink, OVER, said.append)
     assert len(sink.rows("calls")) == 2
-    assert said == ["told is not reached: connection refused; the run goes on"]
+    assert said == ["told is not reached: connection refused"]
 
 
 def test_a_store_without_a_run_yet_ends_no_thread(tmp_path: Path) -> None:
@@ -131,10 +133,18 @@ def test_a_tracker_that_is_down_is_said_once_with_the_command_for_what_it_misses
 
     folder, said = ended(tmp_path / "run"), []
     assert track(folder, [Down(faults=10**6)], beside=False, say=said.append) == ["otel"]
-    assert said == [
-        "otel is not reached: connection refused; the run goes on, and what it misses is kept: "
-        f"evo track {folder} --to otel"
-    ]
+    assert said == [f"otel is not reached: connection refused; what it misses is kept: evo track {folder} --to otel"]
+
+
+def test_an_outage_while_the_run_goes_on_says_that_it_does(tmp_path: Path) -> None:
+    folder, over, said = ended(tmp_path / "run"), threading.Event(), []
+
+    def say(line: str) -> None:
+        said.append(line)
+        over.set()
+
+    assert follow(folder, Told(faults=1), over, say)
+    assert said == ["told is not reached: connection refused; the run goes on"]
 
 
 def test_what_a_dead_tracker_missed_is_sent_later(tmp_path: Path) -> None:
@@ -226,6 +236,18 @@ def test_the_log_is_a_line_of_json_for_each_event(tmp_path: Path, capsys: pytest
     assert all(each["run"] == "r" and each["at"].endswith("+00:00") for each in told)
     assert [each["status"] for each in told if each["event"] == "verdict" and each["kernel_id"] == "W"] == ["wrong"]
     assert told[-1]["state"] == "finished" and told[-1]["tasks"][0]["task"] == TASK
+
+
+def test_a_log_that_nobody_reads_is_an_outage_and_no_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    said: list[str] = []
+    with os.fdopen(writing, "w") as nobody, monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", nobody)
+        assert not follow(ended(tmp_path / "run"), JsonLog(), OVER, said.append)
+        with suppress(BrokenPipeError):  # what was not written is still held
+            nobody.close()
+    assert said == ["log-json is not reached: Broken pipe"]
 
 
 def test_what_is_no_tracker_and_what_is_not_installed_is_said_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -348,6 +370,23 @@ def test_a_collector_that_is_down_or_slow_is_unreached(
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", address if is_slow else "http://127.0.0.1:9")
         assert not follow(ended(tmp_path / "run"), Otel(), OVER, said.append)
     assert len(said) == 1 and said[0].startswith("otel is not reached: ")
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_look_of_a_tracker_without_a_word(tmp_path: Path) -> None:
+    folder = ended(tmp_path / "run")
+    command = [sys.executable, "-m", "evo.cli", "track", str(folder), "--notify", "true"]
+    with Store(folder, create=False), subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as looking:
+        try:
+            until = time.monotonic() + 60
+            while not list(folder.glob("track-notify-*.json")):
+                assert time.monotonic() < until
+                time.sleep(0.1)
+            looking.send_signal(signal.SIGINT)
+            _, said = looking.communicate(timeout=20)
+        finally:
+            looking.kill()
+    assert (looking.returncode, said) == (130, "")
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -155,8 +156,12 @@ def test_a_search_can_be_read(make: Make, store: Store) -> None:
     assert line.index(NAIVE.id[:12]) < line.index(f"{best['kernel_id'][:12]} by")
     read = used(bench, "read_kernel", kernel=best["kernel_id"][:8]).text
     assert "```cpp untrusted" in read and "Over the naive kernel: " in read
-    lessons = used(bench, "lessons").text
+    lessons = used(bench, "lessons", limit=20).text
     assert "What gained most" in lessons and "times as fast as its parent" in lessons
+    gained, _, rest = lessons.partition("What lost")
+    lost = rest.partition("What failed")[0]
+    ratios = [[float(f) for f in re.findall(r"([0-9.]+) times as fast", part)] for part in (gained, lost)]
+    assert ratios[0] and min(ratios[0]) >= 1 and max(ratios[1], default=0) <= 1, "a gain is no loss"
 
 
 def test_operator_and_docs_are_what_prompts_say(make: Make) -> None:

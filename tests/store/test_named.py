@@ -281,7 +281,7 @@ def test_parameters_are_bound_and_never_pasted(one: Path) -> None:
     assert asked(one, "mutators", operator=hostile) == []
     assert query(one, "select $x as x", params={"x": hostile}).to_pylist() == [{"x": hostile}]
     for sql, params, words in (
-        ("select $x", {}, "wants a value for \\$x"),
+        ("select $x", {}, r"wants a value for \$x: say --param x=VALUE, in Python \{'x': VALUE\}"),
         ("select 1", {"x": "1"}, "holds no \\$x"),
     ):
         with pytest.raises(StoreError, match=words):

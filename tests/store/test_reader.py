@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from evo.store import Limits, Store, StoreError, ask, open_reader, query, snapshots
+from evo.store.errors import interruptible
 from tests.choosing import some_slow
 from tests.store.rows import event
 
@@ -299,6 +301,34 @@ def test_a_query_that_heeds_no_interrupt_ends_with_its_process(finished: Path) -
     done = subprocess.run([sys.executable, "-c", DEAF, finished], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "evo: the query did not end within 0.1 s; simplify it, or allow more time\n"
+
+
+LONG = "select sum(a.range * b.range) from range(1_000_000) a, range(1_000_000) b"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ask_it", ["query(run, sql)", "ask(run, sql, Limits(rows=10, timeout_s=60))"])
+def test_a_query_ends_on_ctrl_c(ask_it: str, finished: Path) -> None:
+    program = (
+        "import sys\nfrom pathlib import Path\nfrom evo.store import Limits, ask, query\n"
+        f"run, sql = Path(sys.argv[1]), {LONG!r}\nprint('asks', flush=True)\n"
+        f"try:\n    {ask_it}\nexcept KeyboardInterrupt:\n    print('stopped')"
+    )
+    with subprocess.Popen([sys.executable, "-c", program, finished], stdout=subprocess.PIPE, text=True) as asking:
+        assert asking.stdout and asking.stdout.readline() == "asks\n"
+        time.sleep(1)  # it is within DuckDB by then, which says nothing of it
+        asking.send_signal(signal.SIGINT)
+        try:
+            assert asking.wait(10) == 0 and asking.stdout.read() == "stopped\n"
+        finally:
+            asking.kill()
+
+
+def test_statements_that_open_a_run_leave_ctrl_c_what_it_is() -> None:
+    with pytest.raises(KeyboardInterrupt), interruptible():
+        raise RuntimeError("Query interrupted")
+    with pytest.raises(RuntimeError, match="else"), interruptible():
+        raise RuntimeError("something else")
 
 
 def test_a_query_cannot_take_all_memory(finished: Path) -> None:

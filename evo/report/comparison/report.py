@@ -32,7 +32,7 @@ from evo.compare.inference import (
     nothing_concluded,
 )
 from evo.compare.leaks import Hermetic
-from evo.report.amounts import amount, count, counted, dollars, probability, seconds, share
+from evo.report.amounts import amount, count, dollars, probability, seconds, share
 from evo.report.comparison.data import (
     ComparisonMaterial,
     asked,
@@ -62,7 +62,7 @@ from evo.report.document import (
 from evo.report.output import plain
 from evo.report.render import html, markdown
 from evo.store.reads import Identifier
-from fitness.words import digits, interval, ratio, time_us
+from fitness.words import counted, digits, interval, ratio, time_us
 from mutators.llm.settings import is_outside
 from operators.files import writing
 from operators.identity import short
@@ -222,7 +222,8 @@ def notices(seen: ComparisonMaterial) -> Iterator[str]:
     elif len(made.tested) < len(made.arms) - 1:
         yield f"Verdicts are registered of {', '.join(made.tested)}; the other arms are described."
     if found.families < least_families(1):
-        yield f"Intervals, and bands of curves, need operators of {least_families(1)} families; there are none here."
+        needed = counted(least_families(1), "family", "families")
+        yield f"Intervals, and bands of curves, need operators of {needed}; there are none here."
     if found.related:
         yield f"{found.related}: chance is over families, since what suits one operator suits its next of kin."
 
@@ -244,16 +245,18 @@ def _unfinished(seen: ComparisonMaterial) -> Iterator[str]:
     if counts[CellState.FAILED]:
         results = [cell.result for cell in seen.cells if cell.result.standing is CellState.FAILED]
         shown = ", ".join(sorted({f"{result.arm} at {result.task}" for result in results})[:6])
-        yield f"{counts[CellState.FAILED]} cells could not be searched, and are no part of any figure: {shown}."
+        are = counted(counts[CellState.FAILED], "cell is", "cells are")
+        yield f"{are} no part of any figure, and could not be searched: {shown}."
     under_way = len(seen.cells) - counts[CellState.DONE] - counts[CellState.FAILED]
     if under_way:
         yield (
-            f"Unfinished: {under_way} of {len(seen.cells)} cells are not over ({counts[CellState.NEW]} not begun), and "
-            f"winners are judged when all are. Figures of arms below are of the {counted(seen.found.judged, 'cell')} "
-            "of tasks whose cells are all judged."
+            f"Unfinished: {under_way} of {counted(len(seen.cells), 'cell')} not over "
+            f"({counts[CellState.NEW]} not begun): winners are judged when all are. Figures of arms below are of the "
+            f"{counted(seen.found.judged, 'cell')} of tasks whose cells are all judged."
         )
     elif seen.found.judged < seen.found.cells:
-        yield f"Unfinished: {seen.found.judged} of {seen.found.cells} cells are of tasks whose cells are all judged."
+        every = counted(seen.found.cells, "cell")
+        yield f"Unfinished: {seen.found.judged} of {every} of tasks whose cells are all judged."
     if tasks := sorted({c.result.task for c in seen.cells if c.left_out and c.result.standing is CellState.DONE}):
         yield f"Could not be judged, and is no part of any figure: {', '.join(tasks)}."
 

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 from evo.api import Run
 from evo.charts.figures import lines_figure
 from evo.folders import DATABASE
-from evo.report.amounts import count, counted, dollars, seconds
+from evo.report.amounts import count, dollars, seconds
 from evo.report.document import (
     Block,
     Column,
@@ -37,7 +37,7 @@ from evo.report.run import CERTAIN, MAKERS, OUTCOME, SPEEDUPS, kernel
 from evo.report.run_data import of_kernels
 from evo.report.run_kernels import Room, about, title
 from evo.report.status import TaskSummary, summary
-from fitness.words import in_words, ratio, time_us
+from fitness.words import counted, in_words, ratio, time_us
 from operators.errors import UserError
 from operators.identity import short
 

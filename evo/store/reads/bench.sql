@@ -3,9 +3,10 @@ select kernel_id, mutator, description, status, level, flagged, speedup, speedup
 from lineage where task = $task and status = 'correct' order by stands_at desc nulls last, kernel_id limit $most
 
 -- [gains]
+-- Kernels that are faster than their parents (sign -1), or slower (1), the farthest first.
 select o.kernel_id, o.mutator, p.description, o.status, o.gain from offspring o
 join proposals p using (request_id)
-where o.task = $task and o.is_new and o.gain is not null and o.mutator not in ('tune', 'ancestor')
+where o.task = $task and o.is_new and $sign * o.gain < 0 and o.mutator not in ('tune', 'ancestor')
 order by $sign * o.gain limit $most
 
 -- [failures]

@@ -17,8 +17,10 @@ where kind = 'task_failed' and rowid > (select coalesce(max(rowid), -1) from eve
 group by task order by task
 
 -- [statuses]
--- How many requests ended in which status, the most frequent first.
-select task, status, count(*) as n from tells group by task, status order by n desc, status
+-- How many requests ended in which status, the most frequent first; without questions that were taken back.
+select task, status, count(*) as n from tells
+where not (status = 'unavailable' and request_id in (select request_id from llm_calls where status = 'withdrawn'))
+group by task, status order by n desc, status
 
 -- [cost]
 -- Of all models together.
