@@ -282,7 +282,7 @@ def assert_that_levels_have_the_time_when_they_were_reached(run_folder: Path) ->
     assert found
     assert all(row["later_ms"] >= 0.9 * row["took_ms"] > 0 for row in found)  # clocks differ a little
     when = query(run_folder, "select created_at from progress where level = 'full'").column(0).to_pylist()
-    assert {row["then"] for row in found} <= set(when)
+    assert {row["then"] for row in found} & set(when)  # a later one may be no better than the first
 
 
 def test_a_wrong_kernel_fails_with_exit_code_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
