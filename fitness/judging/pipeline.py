@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
+from functools import cached_property
 from itertools import cycle
 from threading import Lock
 from typing import Any, TypeVar
@@ -177,13 +178,18 @@ class TaskBench:
         finally:
             self._naive.work(0).fill(NAN)  # a candidate may be lent this memory next, or still have it mapped
 
+    @cached_property
+    def _unlisted_shapes(self) -> UnlistedShapes:
+        """The shapes that are drawn for every kernel of the task."""
+        return UnlistedShapes(self.operator)
+
     def unlisted(self, prepared: Prepared, beside: int, between: int) -> Iterator[Case]:
         """Cases of shapes that no file lists, as far as a kernel declares that it takes them; see `UnlistedShapes`.
 
         No file says either that the operator is defined there: so only what the reference answers, and the naive kernel
         is right on, is asked.
         """
-        shapes, naive = UnlistedShapes(self.operator), self.device.prepare(self.baseline)
+        shapes, naive = self._unlisted_shapes, self.device.prepare(self.baseline)
         families = [family for family in EVERYWHERE if family in self.oracle.families]
         first, many = int(self.rng.integers(len(self.workloads))), len(self.workloads)
 

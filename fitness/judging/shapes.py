@@ -12,7 +12,7 @@ import numpy as np
 from fitness.evaluation import Rejection, Status
 from fitness.oracle.inputs import Inputs, draw
 from fitness.oracle.verify import Oracle
-from operators.definition.domain import LARGEST_PARAMETER, conditions, is_doubled
+from operators.definition.domain import LARGEST_PARAMETER, conditions, is_doubled, listed_sizes
 from operators.definition.spec import HIDDEN, HIDDEN_NEEDED, Operator, Task, Workload
 from operators.expression import ExpressionError, parse
 from operators.kernel import Kernel
@@ -126,8 +126,7 @@ class UnlistedShapes:
 
     def __init__(self, operator: Operator) -> None:
         self._operator = operator
-        listed = [shape.dims for shape in (*operator.workloads, *operator.hidden)]
-        sizes = {dim: {dims[dim] for dims in listed} for dim in operator.dims}
+        sizes = listed_sizes(operator)
         self._step = {dim: math.gcd(*values) for dim, values in sizes.items()}
         self._fixed = {dim for dim, values in sizes.items() if len(values) == 1}
         self._sizes = [

@@ -22,9 +22,15 @@ def conditions(operator: Operator) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*_of_dims(operator), *_of_tensors(operator))))
 
 
+def listed_sizes(operator: Operator) -> dict[str, set[int]]:
+    """Return the sizes that each dim has among the shapes that the operator's file lists."""
+    shapes = (*operator.workloads, *operator.hidden)
+    return {dim: {shape.dims[dim] for shape in shapes} for dim in operator.dims}
+
+
 def _of_dims(operator: Operator) -> Iterator[str]:
     listed = [shape.dims for shape in (*operator.workloads, *operator.hidden)]
-    sizes = {dim: {dims[dim] for dims in listed} for dim in operator.dims}
+    sizes = listed_sizes(operator)
     for dim, found in sizes.items():
         if len(found) == 1:
             yield f"{dim} == {min(found)}"
