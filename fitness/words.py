@@ -2,8 +2,9 @@
 
 Among them are features of a kernel that are legal and suspicious: with them a kernel may tell a timed call from a
 checked one. Builds find these in machine code, PTX and symbols, never in a source's text, and keep the reasons as the
-fact `flagged`: `fitness.cuda.compile.ptx.FLAGGED` and `fitness.cpu.build.flagged` own the lists. No verdict depends
-on it. Wherever a level is told, `standing` says both, so that no reader sees `confirmed` and misses the rest.
+fact `flagged`: `fitness.cuda.compile.ptx.FLAGGED` and `fitness.cpu.build.flagged` own the lists. A measurement adds
+`values_told`: a gain that only some values have. No verdict depends on either. Wherever a level is told, `standing`
+says both, so that no reader sees `confirmed` and misses the rest.
 """
 
 from __future__ import annotations
@@ -20,6 +21,11 @@ HELD_ADDRESS = "uses an address that it holds as a number"
 UNREAD = "has more code than is looked through"
 MOST_ENTRIES = 8
 """Tables among build facts that have more entries are not told."""
+
+
+def values_told(times: float, family: str, workload: str) -> str:
+    """Return what is told of a kernel whose gain depends on the values of its inputs."""
+    return f"gains {digits(times)} times less on `{family}` values of {workload} than on the timed ones"
 
 
 def flags(facts: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -29,7 +30,7 @@ from fitness.judging.timing import (
     usually_above,
 )
 from fitness.oracle.cases import Case
-from fitness.words import time_us
+from fitness.words import time_us, values_told
 from operators.errors import OperatorError
 
 HOPELESS = 5.0
@@ -53,6 +54,10 @@ RECALL_GAIN = 1.1
 remembers."""
 COMPANY_SHARE = 0.1
 """Share of all other rounds in which a candidate is called on company as well."""
+LESS_GAIN = 2.0
+"""Factor by which a kernel gains less over its anchor on other values than on nominal ones from which it is flagged."""
+VALUE_CALLS, VALUE_LOOKS = 3, 3
+"""Calls of either side on a set of company that seems to take the candidate longer, and sets that are looked at."""
 SEALED_SHARE = 0.15
 """Share of all rounds in which a candidate is called once more, not timed, and writes nothing behind its end."""
 LASTING_SHARE = 0.5
@@ -82,6 +87,8 @@ class Measurement:
     result: RaceResult
     library: tuple[LibraryTiming, ...] = ()
     """Timings of the kernel against the vendor's library, where that took part."""
+    flagged: str = ""
+    """On which values it gains far less than on the timed ones; empty where there are none."""
 
 
 @dataclass(frozen=True)
@@ -216,6 +223,8 @@ class Pairing:
         """Time beside the clock of candidate and library, per workload."""
         self._first_ns: list[list[int]] = [[] for _ in self._names]
         """Times of the candidate's calls on inputs that it had not seen, per workload."""
+        self._company_ns: list[list[tuple[Case, int]]] = [[] for _ in self._names]
+        """Times of the candidate's calls on company, per workload."""
         self._begin_s = self._renewing_s = self._renewal = 0.0
         self._owed: list[dict[int, int]] = [{} for _ in self._names]
         """Rounds in which a set of company has its turn, with its number, per workload."""
@@ -319,6 +328,8 @@ class Pairing:
                 self._first_ns[number].append(mine.elapsed_ns)
             if its:
                 self._beside[number].append((mine, its))
+            if beside and (there := taken["company"]):
+                self._company_ns[number].append((beside[1], there.elapsed_ns))
             if candidate.session.seals and self._rng.random() < SEALED_SHARE:
                 self._sample(candidate.session, candidate.placed(number, which), sealed=True)
 
@@ -361,6 +372,38 @@ class Pairing:
                 f"{time_us(1e-3 * min(first_ns))} at least on new ones: it keeps something from one call to the next",
             )
 
+    def less_gain(self) -> str:
+        """Return in words on which values of company the candidate gains LESS_GAIN times less than on nominal ones.
+
+        Empty where it does on none. What it gains is held against an anchor on the same values: some operators, and
+        some processors, take longer for some of them whatever the kernel is. Raises KernelFault and AnchorFault.
+        """
+        candidate, anchor = self._turns[0]
+        found: tuple[float, str, int] = (0.0, "", 0)
+        for number, case in self._longest():
+            here = next(placed for placed in candidate.company[number] if placed[1] is case)
+            mine_ns = [self._sample(candidate.session, here).elapsed_ns for _ in range(VALUE_CALLS)]
+            with _of_anchor():
+                there = anchor.instead(number, case)
+                its_ns = [self._sample(anchor.session, there).elapsed_ns for _ in range(VALUE_CALLS)]
+            nominal = np.array([[mine.elapsed_ns, its.elapsed_ns] for mine, its in self._samples[number]])
+            usual_mine_ns, usual_its_ns = np.median(nominal, axis=0)
+            less = float(np.median(mine_ns) / np.median(its_ns) * usual_its_ns / usual_mine_ns)
+            found = max(found, (less, case.family, number))
+        less, family, number = found
+        return values_told(less, family, self._names[number]) if less >= LESS_GAIN else ""
+
+    def _longest(self) -> list[tuple[int, Case]]:
+        """The sets of company, with their workloads' numbers, on which all calls took longest beside nominal ones."""
+        least: dict[tuple[int, int], tuple[float, Case]] = {}
+        for number, calls in enumerate(self._company_ns):
+            usual_ns = float(np.median([mine.elapsed_ns for mine, _ in self._samples[number]]))
+            for case, elapsed_ns in calls:
+                before, _ = least.get((number, id(case)), (math.inf, case))
+                least[number, id(case)] = min(before, elapsed_ns / usual_ns), case
+        slow = [(times, number, case) for (number, _), (times, case) in least.items() if times >= LESS_GAIN]
+        return [(number, case) for _, number, case in sorted(slow, key=lambda each: -each[0])[:VALUE_LOOKS]]
+
     def _company(self, candidate: Seat, number: int, rounds: int) -> Placed | None:
         """The inputs that the candidate is called on beside the timed ones in this round, most often none."""
         company = candidate.company[number]
@@ -385,10 +428,8 @@ class Pairing:
             self._library.spent_s += self._now() - begin
 
     def _anchor_sample(self, anchor: Seat, number: int, which: int) -> Sample:
-        try:
+        with _of_anchor():
             return self._nominal(anchor, number, which)
-        except UNANSWERED as fault:
-            raise AnchorFault(str(fault)) from fault
 
     def _nominal(self, seat: Seat, number: int, which: int) -> Sample:
         """One call on a nominal set, as it is now."""
@@ -413,6 +454,15 @@ class Pairing:
                 Status.QUARANTINED,
                 f"its calls take {time_us(beyond_us)} longer than its clock shows, beside what is usual",
             )
+
+
+@contextmanager
+def _of_anchor() -> Iterator[None]:
+    """Faults are the anchor's."""
+    try:
+        yield
+    except UNANSWERED as fault:
+        raise AnchorFault(str(fault)) from fault
 
 
 def _medians_ns(pairs: Pairs) -> tuple[float, float]:

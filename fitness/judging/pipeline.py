@@ -320,9 +320,10 @@ class TaskBench:
         pairing = Pairing(seats, anchors, accept, self.rng, spread=self.device.spread, library=library)
         with self.device.machine(exclusive=True):
             measured = pairing.measure(schedule, race=race)
-            if not schedule.until_decided:  # what an archive or a report rests on
-                pairing.check_memory()
-            return measured
+            if schedule.until_decided:
+                return measured
+            pairing.check_memory()  # what an archive or a report rests on
+            return replace(measured, flagged=pairing.less_gain())
 
     def _check_physics(self, measured: Measurement) -> None:
         """Faster than the device can be is no speed: the clock lies, or work was not done. Raises KernelFault."""
@@ -604,6 +605,9 @@ class Pipeline:
         race: bool,
     ) -> Evaluation:
         slower = race and measured.result is RaceResult.SLOWER
+        facts = prepared.compiled.facts
+        if measured.flagged:
+            facts = {**facts, "flagged": [*facts.get("flagged", ()), measured.flagged]}
         is_baseline = prepared.kernel.id == self.baseline.id
         ratio = measured.ratio
         log_speedup = 0.0 if is_baseline else anchor.log_speedup + ratio.value
@@ -622,7 +626,7 @@ class Pipeline:
             log_ratio_se=ratio.se,
             code_digest=prepared.compiled.code_digest,
             cell=prepared.compiled.cell,
-            facts=prepared.compiled.facts,
+            facts=facts,
             timings=measured.timings,
             errors=worst(errors),
             stage_ms=stage_ms,

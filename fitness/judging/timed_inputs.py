@@ -95,6 +95,16 @@ class Seat:
             self._bound[slot] = timed.case
         return slot, timed.case
 
+    def instead(self, number: int, case: Case) -> Placed:
+        """Hand the session another case in the place of a workload's first nominal set, which `placed` puts back.
+
+        Raises what the session raises.
+        """
+        slot, _ = self.nominal[number][0]
+        self.session.bind(slot, case, at_end=False)
+        self._bound[slot] = case
+        return slot, case
+
 
 def dealt(families: Sequence[str], count: int, rng: np.random.Generator) -> list[str]:
     """This many families but the nominal one, as many different ones as there are, in random order.

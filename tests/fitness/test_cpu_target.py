@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import resource
 import shutil
 import signal
@@ -231,6 +232,18 @@ def test_a_bad_kernel_gets_the_status_it_deserves(stage: CpuFitness, body: str, 
     assert result.status is status, result.message
     assert words in result.message
     assert result.log_speedup is None
+
+
+@pytest.mark.slow
+def test_a_gain_that_only_nominal_values_have_stands_beside_the_verdict(stage: CpuFitness) -> None:
+    """It is right everywhere, and takes long where a number is larger than any nominal one."""
+    large = "int large = 0; for (int i = 0; i < n; i++) large |= x[i] > 64 || x[i] < -64;"
+    late = "for (volatile int k = 0; large && k < 200 * n; k = k + 1) {}"
+    found = verdict(stage, axpb_kernel(f"{large} {late} {RIGHT}"), until=Level.CONFIRMED)
+    assert (found.status, found.level) == (Status.CORRECT, Level.CONFIRMED)
+    (said,) = found.facts["flagged"]
+    assert re.fullmatch(r"gains \S+ times less on `\w+` values of .+ than on the timed ones", said)
+    assert verdict(stage, axpb_kernel(RIGHT)).facts["flagged"] == []
 
 
 def test_one_element_too_far_is_found_wherever_the_buffer_ends(stage: CpuFitness) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -281,6 +282,60 @@ def test_company_is_called_at_random_among_timed_inputs_and_checked_as_they_are(
     assert found.timings[0].latency_us == 1.0
     places = [i for i, slot in enumerate(called["mine"]) if slot > 2]
     assert np.diff(places).std() > 0  # no fixed rhythm
+
+
+class ByCase(ScriptedSession):
+    """Calls take 100 us where a slot holds nominal inputs, and longer by this factor where it holds others."""
+
+    def __init__(self, other: float, seed: int) -> None:
+        super().__init__(noisy(100), seed, charged=False)
+        self._other = other
+        self.family: dict[int, str] = {}
+
+    def bind(self, slot: int, case: Any, *, at_end: bool) -> None:
+        self.family[slot] = case.family
+
+    def run(self, slot: int, *, poison: int, cold: bool = False, sealed: bool = False) -> Sample:
+        sample = super().run(slot, poison=poison)
+        return Sample(int(sample.elapsed_ns * (1 if self.family[slot] == "nominal" else self._other)), 0)
+
+
+def by_values(mine: float, other: float) -> tuple[str, dict[int, str]]:
+    """A kernel and an anchor take so much longer on other values: what is told of it, and what the anchor's slots hold
+    once nominal inputs were called again."""
+    seats = []
+    for seed, (times, company) in enumerate(((mine, 1), (other, 0))):
+        session = ByCase(times, seed)
+        slots = itertools.count(1)
+        cases = [
+            [SimpleNamespace(family=f, workload=SimpleNamespace(name=f"n={number}")) for f in ("nominal", "scaled")]
+            for number in range(2)
+        ]
+        nominal = [[(next(slots), TimedSet(case, None))] for case, _ in cases]  # type: ignore[arg-type]
+        others: Any = [[(next(slots), case)] * company for _, case in cases]
+        for slot, case in [
+            *((slot, timed.case) for sets in nominal for slot, timed in sets),
+            *itertools.chain(*others),
+        ]:
+            session.bind(slot, case, at_end=False)
+        seats.append(Seat(session, nominal, others))
+    pair = Pairing([seats[0]], [seats[1]], lambda *_: None, np.random.default_rng(0))
+    pair.measure(CONFIRM, race=False)
+    said = pair.less_gain()
+    for number in range(2):
+        seats[1].placed(number, 0)
+    return said, seats[1].session.family  # type: ignore[attr-defined]
+
+
+def test_a_gain_that_only_nominal_values_have_is_told() -> None:
+    said, held = by_values(8.0, 1.0)
+    assert re.fullmatch(r"gains (7|8)\.\d\d times less on `scaled` values of n=[01] than on the timed ones", said)
+    assert set(held.values()) == {"nominal"}
+
+
+@pytest.mark.parametrize(("mine", "other"), [(1.0, 1.0), (1.5, 1.0), (8.0, 8.0), (0.1, 1.0)])
+def test_nothing_is_told_where_values_change_little_or_whatever_the_kernel_is(mine: float, other: float) -> None:
+    assert by_values(mine, other)[0] == ""
 
 
 def test_a_wrong_answer_on_company_ends_the_measurement() -> None:
