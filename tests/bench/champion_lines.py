@@ -10,6 +10,8 @@ from typing import Any, get_args
 
 from evo.config import read_toml
 from evo.packaging.champion import MOST_SLOWER
+from operators.catalog import load
+from operators.definition.spec import sets_of
 from operators.libraries import Kind
 
 CAMPAIGN = Path(__file__).parents[2] / "runs" / "configs" / "campaign"
@@ -50,29 +52,52 @@ def lines(rows: Sequence[Row]) -> str:
         f"Slower than the strongest rival beyond doubt, {len(behind)} tasks"
         + f" (in {spared} the rival's operand was converted before, which is not timed)" * bool(spared)
         + f": {', '.join(slower) or 'none'}.",
-        _by_size(rows),
+        *_by_size(rows),
         f"Not right: {', '.join(refused) or 'none'}.",
     ])  # fmt: skip
 
 
-def _by_size(rows: Sequence[Row]) -> str:
-    """The number of single sizes that are slower than another kernel, of the tasks that tell it."""
+def _by_size(rows: Sequence[Row]) -> Iterator[str]:
+    """A line for each set of workloads that was timed: how many of its sizes are slower than another kernel."""
     right = [row for row in rows if row["status"] == "correct"]
     untried = [row for row in right if row.get("untried")]
     rivals = [row for row in right if row not in untried]
-    told = (
-        (_slower(rivals, "beside_library"), "the strongest rival"),
-        (_slower(untried, "beside_library"), "calls alone"),
-        (_slower(right, "beside_naive"), "the plain kernel"),
+    kinds = (
+        (rivals, "beside_library", "the strongest rival"),
+        (untried, "beside_library", "calls alone"),
+        (right, "beside_naive", "the plain kernel"),
     )
-    parts = [f"{slower} of {sizes} are slower than {whom}" for (slower, sizes), whom in told if sizes]
-    return f"By size, by more than {MOST_SLOWER:.0%} beyond doubt: {', '.join(parts) or 'not told'}."
+    said = f"by more than {MOST_SLOWER:.0%} beyond doubt"
+    sets = {name for row in right for name in sets_of(row["workloads"])}
+    told = [
+        f"At {name} sizes, {said}: {'; '.join(parts)}."
+        for name in sorted(sets)
+        if (parts := [part for chosen, beside, whom in kinds if (part := _slower(_at(name, chosen, beside), whom))])
+    ]
+    yield from told or [f"By size, {said}: not told."]
 
 
-def _slower(rows: Sequence[Row], beside: str) -> tuple[int, int]:
-    """The number of sizes at which a kernel is slower, and of all."""
-    highs = [around[2] for row in rows for around in (row.get(beside) or {}).values()]
-    return sum(high < math.exp(-MOST_SLOWER) for high in highs), len(highs)
+def _at(name: str, rows: Sequence[Row], beside: str) -> list[list[Sequence[float]]]:
+    """The ratios of each row at the sizes of a set, each with the ends of its interval; rows that have any."""
+    found = []
+    for row in rows:
+        if name not in sets_of(row["workloads"]):
+            continue
+        sizes = {workload.name for workload in load(row["operator"]).workload_set(name)}
+        found.append([around for size, around in (row.get(beside) or {}).items() if size in sizes])
+    return [ratios for ratios in found if ratios]
+
+
+def _slower(tasks: Sequence[Sequence[Sequence[float]]], whom: str) -> str:
+    """The number of sizes that are slower, and of tasks that are as fast in the mean; empty without any."""
+    sizes = [around for ratios in tasks for around in ratios]
+    if not sizes:
+        return ""
+    slower = sum(high < math.exp(-MOST_SLOWER) for _, _, high in sizes)
+    means = [geometric_mean(ratio for ratio, _, _ in ratios) for ratios in tasks]
+    as_fast = f"{sum(mean >= 1.0 for mean in means)} of {len(means)} tasks are at least as fast in the mean"
+    share = f"{slower} of {len(sizes)} ({slower / len(sizes):.1%}) are slower than {whom}"
+    return f"{share}, {as_fast}, {geometric_mean(means):.3g}x"
 
 
 def _kinds(rows: Sequence[Row]) -> Iterator[tuple[str, Callable[[Row], bool]]]:

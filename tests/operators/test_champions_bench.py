@@ -81,7 +81,11 @@ def test_the_library_is_told_where_it_was_timed() -> None:
 
 def row(operator: str, status: str = "correct", **changes: Any) -> dict[str, Any]:
     made = {"operator": operator, "dtype": "fp32", "file": "h200.cu", "device": "GPU", "status": status, "seconds": 2.0}
-    return made | {"level": "confirmed", "message": "", "over_naive": [27.0, 26.0, 28.0]} | changes
+    return (
+        made
+        | {"level": "confirmed", "workloads": "published+realistic", "message": "", "over_naive": [27.0, 26.0, 28.0]}
+        | changes
+    )
 
 
 def test_the_table_puts_verdicts_beside_those_of_the_record(tmp_path: Path) -> None:
@@ -159,26 +163,35 @@ def test_ten_lines_count_what_the_results_say() -> None:
     assert slower.endswith("elu fp32 0.5x (0.4-0.6) (compiled), spmv_csc fp32 0.8x (0.7-0.9) (mixed).")
 
 
-def test_single_sizes_that_are_slower_are_counted_beside_each_kind_of_rival() -> None:
-    sizes = {"n=1": [0.9, 0.8, 0.97], "n=2": [0.95, 0.9, 0.99], "n=3": [1.5, 1.4, 1.6]}
+def test_sizes_that_are_slower_are_counted_by_set_beside_each_kind_of_rival() -> None:
+    published, realistic = ([w.name for w in load("softmax").workload_set(name)] for name in ("published", "realistic"))
+    assert not {*published[:3]} & {*realistic}
+    ratios = ([0.9, 0.8, 0.97], [0.95, 0.9, 0.99], [1.5, 1.4, 1.6])
+    sizes = {**dict(zip(published, ratios, strict=False)), realistic[0]: [2.0, 1.9, 2.1]}
     timed = {"over_library": [1.0, 0.9, 1.1], "kinds": ["call"], "beside_library": sizes}
     rows = [
-        row("softmax", beside_naive={"n=1": [3.0, 2.0, 4.0]}, **timed),
-        row("relu", untried="torch.compile(torch.relu)", **timed),
-        row("elu", "wrong", over_naive=None, beside_library=sizes),
+        row("softmax", beside_naive={published[0]: [3.0, 2.0, 4.0]}, **timed),
+        row("softmax", untried="torch.compile(torch.softmax)", **timed),
+        row("softmax", "wrong", over_naive=None, beside_library=sizes),
     ]
-    assert lines(rows).splitlines()[-2] == (
-        "By size, by more than 2% beyond doubt: 1 of 3 are slower than the strongest rival, 1 of 3 are slower than "
-        "calls alone, 0 of 1 are slower than the plain kernel."
-    )
+    assert lines(rows).splitlines()[-3:-1] == [
+        "At published sizes, by more than 2% beyond doubt: "
+        "1 of 3 (33.3%) are slower than the strongest rival, 1 of 1 tasks are at least as fast in the mean, 1.09x; "
+        "1 of 3 (33.3%) are slower than calls alone, 1 of 1 tasks are at least as fast in the mean, 1.09x; "
+        "0 of 1 (0.0%) are slower than the plain kernel, 1 of 1 tasks are at least as fast in the mean, 3x.",
+        "At realistic sizes, by more than 2% beyond doubt: "
+        "0 of 1 (0.0%) are slower than the strongest rival, 1 of 1 tasks are at least as fast in the mean, 2x; "
+        "0 of 1 (0.0%) are slower than calls alone, 1 of 1 tasks are at least as fast in the mean, 2x.",
+    ]
 
 
 def test_what_was_measured_by_size_stays_in_the_record(tmp_path: Path) -> None:
     (entry,) = bench.entries(["softmax"], ["fp32"])
-    sizes = {"rows=8,cols=3": [2.0, 1.9, 2.1], 'odd "name"': [0.5, 0.4, 0.6]}
+    listed = load("softmax").workload_set("cpu")[0].name
+    sizes = {listed: [2.0, 1.9, 2.1], 'odd "name"': [0.5, 0.4, 0.6]}
     measured = row(
         "softmax", over_library=[1.0, 0.9, 1.1], kinds=["call"], calls=["torch.softmax"], untried="",
-        beside_library=sizes, beside_naive={"rows=8,cols=3": [3.0, 2.9, 3.1]}, device="D", workloads="cpu",
+        beside_library=sizes, beside_naive={listed: [3.0, 2.9, 3.1]}, device="D", workloads="cpu",
         judged="2026-01-31",
     )  # fmt: skip
     renewed = entry.record.model_copy(update=bench._figures(measured))
@@ -187,7 +200,7 @@ def test_what_was_measured_by_size_stays_in_the_record(tmp_path: Path) -> None:
     assert champions(tmp_path) == (renewed, entry.record)
     told = bench.recorded(bench.Entry("softmax", renewed))
     assert told and {size: [*around] for size, around in told["beside_library"].items()} == sizes
-    assert lines([told]).splitlines()[-2].startswith("By size, by more than 2% beyond doubt: 1 of 2 are slower than")
+    assert lines([told]).splitlines()[-2].startswith("At cpu sizes, by more than 2% beyond doubt: 0 of 1 (0.0%) are")
 
 
 def test_shares_of_the_roofline_are_those_of_the_timed_workloads() -> None:
