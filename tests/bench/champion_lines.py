@@ -83,8 +83,9 @@ def _at(name: str, rows: Sequence[Row], beside: str) -> list[list[Sequence[float
     for row in rows:
         if name not in sets_of(row["workloads"]):
             continue
-        sizes = {workload.name for workload in load(row["operator"]).workload_set(name)}
-        found.append([around for size, around in (row.get(beside) or {}).items() if size in sizes])
+        sizes = {workload.name for workload in load(row["operator"]).workloads if workload.set == name}
+        told = row.get(beside) or {}
+        found.append([around for size, around in told.items() if size in sizes or not sizes])  # drawn ones: in no file
     return [ratios for ratios in found if ratios]
 
 

@@ -5,6 +5,7 @@
     python -m tests.bench.champions --results FILE.jsonl --lines                      # the same in ten lines
     python -m tests.bench.champions --results FILE.jsonl --record                     # into the champions' records
     python -m tests.bench.champions --recorded --lines        # those that a run confirmed, as their records have it
+    python -m tests.bench.champions --unlisted 8 --results OTHER.jsonl     # at sizes that no file lists, drawn anew
 
 Prints a JSON line for each kernel and dtype: its verdict, how far it got, speedups over the naive kernel and over the
 strongest rival, both with their 95 % interval, as a mean and by workload, the share of the roofline, and the seconds
@@ -23,12 +24,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
+
+import numpy as np
 
 from evo.packaging.champion import place_of
 from fitness.cuda.running.driver import device_facts
@@ -36,19 +39,25 @@ from fitness.cuda.target import CudaFitness
 from fitness.evaluation import Evaluation, Level, Timing, interval95, library_calls
 from fitness.judging.base import Anchor, Fitness
 from fitness.judging.levels import full_anchor
+from fitness.judging.shapes import UnlistedShapes
 from fitness.judging.timing import LogRatio, mean
 from fitness.profiling.roofline import Peaks, roofline
 from fitness.targets import peaks
 from operators.catalog import folders, load
 from operators.champions import Champion, champions, is_of, text_digest, write_records
-from operators.definition.spec import Operator, Task
+from operators.definition.spec import Operator, Task, Workload
 from operators.errors import DeviceError, UserError
 from operators.expression import ExpressionError
 from operators.kernel import Kernel
 from operators.libraries import called, kind_of
+from operators.plan.reading import parse_plan
 from tests.bench.champion_lines import lines
 
 LEVELS = tuple(Level)
+UNLISTED = "unlisted"
+"""The set of sizes that were drawn."""
+DRAWS = 4
+"""Draws for each size that is wanted: a kernel may not take all, and some are drawn twice."""
 Row = dict[str, Any]
 Key = tuple[str, str, str, str]
 """Operator, dtype, file and the kernel's id."""
@@ -93,7 +102,7 @@ def main() -> None:
         for entry in left:
             if time.monotonic() >= deadline:
                 break
-            rows.append(_judged(entry, options.level, options.workloads, Path(folder)))
+            rows.append(_judged(entry, options, Path(folder)))
             line = json.dumps(rows[-1])
             print(line, flush=True)
             if options.results:
@@ -113,6 +122,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--limit-s", type=float, default=math.inf, help="seconds after which no kernel begins")
     parser.add_argument("--level", type=Level, choices=LEVELS, default=Level.CONFIRMED)
     parser.add_argument("--workloads", help="the set that is timed; default: the one that the kernel's record names")
+    parser.add_argument("--unlisted", type=int, metavar="N", help="time N drawn sizes per kernel instead, see `drawn`")
+    parser.add_argument("--seed", type=int, default=0, help="of those sizes")
     parser.add_argument("--results", type=Path, help="JSON lines; what stands there is not done again")
     parser.add_argument("--recorded", action="store_true", help="what a run confirmed counts as its record has it")
     parser.add_argument("--table", action="store_true", help="only show what the results say")
@@ -162,15 +173,18 @@ def _key(row: Mapping[str, Any]) -> Key:
     return row["operator"], row["dtype"], row["file"], row.get("kernel", "")
 
 
-def _judged(entry: Entry, level: Level, workloads: str | None, folder: Path) -> Row:
+def _judged(entry: Entry, options: argparse.Namespace, folder: Path) -> Row:
     """The row of one kernel; a verdict that the engine could not reach is told as `lost`."""
     begin, operator = time.monotonic(), load(entry.operator)
-    row = _begun(entry) | {"device": device_facts().name, "workloads": workloads or entry.record.workloads}
+    workloads = options.workloads or entry.record.workloads
+    if options.unlisted:
+        workloads, operator = UNLISTED, drawn(entry, options.unlisted, options.seed, device_facts().plan_facts)
+    row = _begun(entry) | {"device": device_facts().name, "workloads": workloads}
     row |= {"judged": date.today().isoformat()}
     task = Task(entry.operator, entry.record.dtype, "cuda")
-    stage = CudaFitness(operator, task, workload_set=row["workloads"], folder=folder)
+    stage = CudaFitness(operator, task, workload_set=workloads, folder=folder)
     try:
-        found = climb(stage, entry.kernel, level)
+        found = climb(stage, entry.kernel, options.level)
         row |= told(found)
         if share := of_roofline(operator, entry.record.dtype, found, peaks("cuda")):
             row["of_roofline"] = share
@@ -179,6 +193,27 @@ def _judged(entry: Entry, level: Level, workloads: str | None, folder: Path) -> 
     finally:
         stage.close()
     return row | {"seconds": round(time.monotonic() - begin, 1)}
+
+
+def drawn(entry: Entry, most: int, seed: int, facts: Mapping[str, int]) -> Operator:
+    """Return a champion's operator with a set UNLISTED of at most so many sizes that it takes, and that no file lists.
+
+    Half of them lie beside those of its record's set, odd and round in turn, half between these and hidden shapes.
+    `facts` are those of the device that a plan may use.
+    """
+    operator, rng = load(entry.operator), np.random.default_rng(seed)
+    shapes, plan = UnlistedShapes(operator), parse_plan(entry.kernel.source, operator, "cuda")
+    workloads = operator.workload_set(entry.record.workloads)
+    found: dict[str, Workload] = {}
+    for number in range(DRAWS * most):
+        near = workloads[int(rng.integers(len(workloads)))]
+        shape = shapes.between(near, rng) if number % 2 else shapes.beside(near, rng, odd=number % 4 == 0)
+        if shape is None or len(found) == most:
+            continue
+        dims = operator.environment(shape.dims) | dict.fromkeys(operator.data_dims, 1)
+        if plan.supports(operator, dims, entry.kernel.values, facts, entry.record.dtype):
+            found.setdefault(shape.name, replace(shape, set=UNLISTED))
+    return replace(operator, workloads=(*operator.workloads, *found.values()))
 
 
 def _begun(entry: Entry) -> Row:
@@ -233,7 +268,7 @@ def record(rows: Sequence[Row]) -> int:
     A record that was measured beside a compiled rival stays where none was tried now, and those of another device's
     champions stay whatever they are worth on this one.
     """
-    by_key = {_key(row): row for row in rows if row.get("over_library") and _is_home(row)}
+    by_key = {_key(row): row for row in rows if _may_stand(row)}
     changed = 0
     for name in sorted({row["operator"] for row in by_key.values()}):
         operator = load(name)
@@ -242,6 +277,10 @@ def record(rows: Sequence[Row]) -> int:
         changed += sum(new is not old for new, old in zip(found, known, strict=True))
         write_records(operator, found)
     return changed
+
+
+def _may_stand(row: Row) -> bool:
+    return bool(row.get("over_library")) and row["workloads"] != UNLISTED and _is_home(row)
 
 
 def _renewed(entry: Entry, row: Row | None) -> Champion:

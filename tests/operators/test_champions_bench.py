@@ -79,6 +79,9 @@ def test_the_library_is_told_where_it_was_timed() -> None:
     assert bench.told(replace(found, library_lack="no memory"))["library_lack"] == "no memory"
 
 
+FACTS = {"sm_count": 132, "warp_size": 32, "max_shared_bytes": 227 << 10, "l2_bytes": 50 << 20}
+
+
 def row(operator: str, status: str = "correct", **changes: Any) -> dict[str, Any]:
     made = {"operator": operator, "dtype": "fp32", "file": "h200.cu", "device": "GPU", "status": status, "seconds": 2.0}
     return (
@@ -183,6 +186,24 @@ def test_sizes_that_are_slower_are_counted_by_set_beside_each_kind_of_rival() ->
         "0 of 1 (0.0%) are slower than the strongest rival, 1 of 1 tasks are at least as fast in the mean, 2x; "
         "0 of 1 (0.0%) are slower than calls alone, 1 of 1 tasks are at least as fast in the mean, 2x.",
     ]
+
+
+@pytest.mark.parametrize("name", ["matrix_mul", "spmv_csr", "softmax", "conv_2d"])
+def test_sizes_that_no_file_lists_are_drawn_and_stay_out_of_records(name: str) -> None:
+    entry = next(bench.entries([name], ["fp32"]))
+    operator = bench.drawn(entry, 6, 1, FACTS)
+    drawn = operator.workload_set(bench.UNLISTED)
+    assert len(drawn) == 6 and not {w.name for w in drawn} & {w.name for w in load(name).workloads}
+    assert [w.name for w in bench.drawn(entry, 6, 1, FACTS).workloads] == [w.name for w in operator.workloads]
+    told = {drawn[0].name: [0.9, 0.8, 0.95]}
+    measured = row(
+        name, file=entry.record.file, kernel=entry.kernel.id, device="NVIDIA H200", workloads=bench.UNLISTED,
+        over_library=[0.9, 0.8, 0.95], kinds=["call"], untried="", beside_library=told,
+    )  # fmt: skip
+    assert not bench._may_stand(measured) and bench._may_stand(measured | {"workloads": "realistic"})
+    assert "At unlisted sizes, by more than 2% beyond doubt: 1 of 1 (100.0%) are slower than the strongest" in lines(
+        [measured]
+    )
 
 
 def test_what_was_measured_by_size_stays_in_the_record(tmp_path: Path) -> None:
