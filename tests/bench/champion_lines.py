@@ -46,9 +46,11 @@ def lines(rows: Sequence[Row]) -> str:
     )
     slower = [f"{row['operator']} {row['dtype']} {_said(row['over_library'])} ({_class(row)})" for row in behind]
     spared = sum("converted" in row["kinds"] for row in behind)
+    flagged = [f"{row['operator']} {row['dtype']} {row['flagged']}" for row in rows if row.get("flagged")]
     refused = [f"{row['operator']} {row['dtype']}: {row['status']}" for row in rows if row["status"] != "correct"]
     return "\n".join([
         *table, "",
+        *([f"Flagged: {'; '.join(flagged)}."] if flagged else ()),
         f"Slower than the strongest rival beyond doubt, {len(behind)} tasks"
         + f" (in {spared} the rival's operand was converted before, which is not timed)" * bool(spared)
         + f": {', '.join(slower) or 'none'}.",

@@ -43,6 +43,7 @@ from fitness.judging.shapes import UnlistedShapes
 from fitness.judging.timing import LogRatio, mean
 from fitness.profiling.roofline import Peaks, roofline
 from fitness.targets import peaks
+from fitness.words import flags
 from operators.catalog import folders, load
 from operators.champions import Champion, champions, is_of, text_digest, write_records
 from operators.definition.spec import Operator, Task, Workload
@@ -228,6 +229,7 @@ def recorded(entry: Entry) -> Row | None:
     row = _begun(entry) | {"device": record.device}
     row |= {"workloads": record.workloads, "status": record.status, "level": record.level, "message": ""}
     row |= {"judged": record.judged.isoformat()} if record.judged else {}
+    row["flagged"] = record.flagged
     row |= {"over_naive": [record.over_naive, *record.over_naive_interval], "seconds": 0.0}
     row |= {"beside_naive": record.over_naive_by_size, "beside_library": record.over_library_by_size}
     if record.over_library_interval:
@@ -299,7 +301,7 @@ def _figures(row: Row) -> dict[str, Any]:
         "library": tuple(row["calls"]), "untried": (row["untried"],) if row["untried"] else (),
         "over_naive_by_size": _around(row.get("beside_naive")),
         "over_library_by_size": _around(row.get("beside_library")),
-        "of_roofline": row.get("of_roofline"),
+        "of_roofline": row.get("of_roofline"), "flagged": row.get("flagged", ""),
         "driver": row.get("driver", ""), "judged": date.fromisoformat(row["judged"]),
     }  # fmt: skip
 
@@ -327,6 +329,7 @@ def climb(stage: Any, kernel: Kernel, highest: Level) -> Evaluation:
 def told(found: Evaluation) -> Row:
     """The row of a verdict."""
     row: Row = {"status": str(found.status), "level": str(found.level), "message": found.message[:400]}
+    row["flagged"] = flags(found.facts)
     if found.log_speedup is not None and found.log_speedup_se is not None:
         row["over_naive"] = _interval(LogRatio(found.log_speedup, found.log_speedup_se))
         row["beside_naive"] = _by_workload(found.timings)

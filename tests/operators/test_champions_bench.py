@@ -77,6 +77,8 @@ def test_the_library_is_told_where_it_was_timed() -> None:
     assert told["library"] == "torch.softmax (n=1); torch.exp, composed (n=2)"
     assert told["kinds"] == ["call", "composed"]
     assert bench.told(replace(found, library_lack="no memory"))["library_lack"] == "no memory"
+    assert bench.told(found)["flagged"] == ""
+    assert bench.told(replace(found, facts={"flagged": ["reads a clock"]}))["flagged"] == "reads a clock"
 
 
 FACTS = {"sm_count": 132, "warp_size": 32, "max_shared_bytes": 227 << 10, "l2_bytes": 50 << 20}
@@ -154,6 +156,8 @@ def test_ten_lines_count_what_the_results_say() -> None:
     assert told[-3] == "Slower than the strongest rival beyond doubt, 1 tasks: elu fp32 0.5x (0.4-0.6) (compiled)."
     assert told[-2] == "By size, by more than 2% beyond doubt: not told."
     assert told[-1] == "Not right: sorting fp32: wrong."
+    flagged = lines([rows[0] | {"flagged": "reads a clock"}, *rows[1:]]).splitlines()
+    assert flagged[-4] == "Flagged: softmax fp32 reads a clock." and not any("Flagged" in line for line in told)
     alone = row("relu", over_library=[3.0, 2.9, 3.1], kinds=["call"], untried="torch.compile(torch.relu)")
     assert "| all | 5 | 4 | 27x | 2x | 2 of 3 (67%) | 2x (1) | 0.5x (1) | - | 8x (1) | - | 3x (1) | 48% | 1 of 2 |" in (
         lines([*rows, alone]).splitlines()
