@@ -43,7 +43,7 @@ __all__ = [
 
 MAX_LAUNCHES = 2048
 MAX_BUFFERS = 512
-MAX_TENSOR_MAPS = 16
+MAX_TENSOR_MAPS = 32
 MAX_TUNABLES = 32
 """Two kernels with sixteen each make a route."""
 MAX_TUNABLE_VALUES = 64
