@@ -201,7 +201,7 @@ def run(
         show_pages(run_pages(), as_json=as_json)
         return
     if detach:
-        _detach(runs)
+        _detach(runs, as_json=as_json)
         return
     began = time.time()
     told = _told(track, notify, log)
@@ -263,7 +263,7 @@ def resume(
 
     folder, limits, where = find_run(runs, run), parse_limits(budget), backend_named(ray_address, ray=ray)
     if detach:
-        _detach(runs, folder)
+        _detach(runs, folder, as_json=as_json)
         return
     told = _told(track, notify, log)
     session = Session(ray=where, began=began, wait_s=wait, only_confirm=confirm)
@@ -443,10 +443,12 @@ def _new_run(runs: Path, settings: RunConfig, files: Sequence[Path]) -> Path:
     return folder
 
 
-def _detach(runs: Path, resumed: Path | None = None) -> None:
-    from evo.outside.detached import detach, how_to_follow
+def _detach(runs: Path, resumed: Path | None = None, *, as_json: bool) -> None:
+    from evo.outside.detached import LOG, detach, how_to_follow
 
-    print(how_to_follow(detach(sys.argv[1:], runs, resumed)))
+    begun = detach(sys.argv[1:], runs, resumed)
+    told = {"run": str(begun.folder), "process": begun.process, "log": str(begun.folder / LOG)}
+    print(json_of(told) if as_json else how_to_follow(begun))
 
 
 def _told(track: Sequence[str], notify: Sequence[str], log: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -52,9 +53,11 @@ def test_a_detached_run_outlives_its_command_and_a_look_leaves_it_alone(tmp_path
 @pytest.mark.slow
 def test_a_run_is_resumed_detached_too(run_folder: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(run_folder, tmp_path / run_folder.name))
-    more = [*EVO, "resume", "last", "--budget", "6evals", "--runs", str(tmp_path), "--detach"]
+    more = [*EVO, "resume", "last", "--budget", "6evals", "--runs", str(tmp_path), "--detach", "--json"]
     begun = subprocess.run(more, capture_output=True, text=True)
     assert begun.returncode == 0, begun.stderr
+    told = json.loads(begun.stdout)
+    assert (Path(told["run"]), Path(told["log"])) == (folder, folder / "run.log") and told["process"] > 0
     while "ended: evaluations 6 of 6" not in (folder / "run.log").read_text():
         time.sleep(0.1)
 
