@@ -24,8 +24,8 @@ MOST_ENTRIES = 8
 
 
 def values_told(times: float, family: str, workload: str) -> str:
-    """Return what is told of a kernel whose gain depends on the values of its inputs."""
-    return f"gains {digits(times)} times less on `{family}` values of {workload} than on the timed ones"
+    """Return what is told of a kernel whose gain depends on the values, or the structure, of its inputs."""
+    return f"gains {digits(times)} times less on `{family}` inputs of {workload} than on the timed ones"
 
 
 def flags(facts: Mapping[str, Any]) -> str:

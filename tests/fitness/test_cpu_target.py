@@ -242,7 +242,7 @@ def test_a_gain_that_only_nominal_values_have_stands_beside_the_verdict(stage: C
     found = verdict(stage, axpb_kernel(f"{large} {late} {RIGHT}"), until=Level.CONFIRMED)
     assert (found.status, found.level) == (Status.CORRECT, Level.CONFIRMED)
     (said,) = found.facts["flagged"]
-    assert re.fullmatch(r"gains \S+ times less on `\w+` values of .+ than on the timed ones", said)
+    assert re.fullmatch(r"gains \S+ times less on `\w+` inputs of .+ than on the timed ones", said)
     assert verdict(stage, axpb_kernel(RIGHT)).facts["flagged"] == []
 
 

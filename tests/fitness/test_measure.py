@@ -329,7 +329,7 @@ def by_values(mine: float, other: float) -> tuple[str, dict[int, str]]:
 
 def test_a_gain_that_only_nominal_values_have_is_told() -> None:
     said, held = by_values(8.0, 1.0)
-    assert re.fullmatch(r"gains (7|8)\.\d\d times less on `scaled` values of n=[01] than on the timed ones", said)
+    assert re.fullmatch(r"gains (7|8)\.\d\d times less on `scaled` inputs of n=[01] than on the timed ones", said)
     assert set(held.values()) == {"nominal"}
 
 
