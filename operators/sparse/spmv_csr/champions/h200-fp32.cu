@@ -1,10 +1,32 @@
 /*! evo
 [tune]
-LONG = [96]                        # entries a row from which on a warp takes a row
-BLOCK = [128, 32, 64, 256, 512, 1024]
+LANES = [32, 4, 8, 16]
+BLOCK = [128, 64, 256, 512]
+UNROLL = [4, 1, 2]
+BLOCK_2 = [128, 32, 64, 256, 512, 1024]
+BLOCK_3 = [128, 32, 64, 256, 512, 1024]
+LONG = [96]
 
+[[launch]]
+when = "(cols * nnz <= 8692398240) and (rows <= 23170)"
+kernel = "spmv_csr"
+grid = ["ceil_div(rows * LANES, BLOCK)"]
+block = ["BLOCK"]
+args = ["row_offsets", "col_indices", "values", "x", "y", "rows"]
+[[launch]]
+when = "(cols * nnz <= 8692398240) and (rows > 23170)"
+kernel = "spmv_csr_2"
+grid = ["ceil_div(rows, BLOCK_2)"]
+block = ["BLOCK_2"]
+args = ["row_offsets", "col_indices", "values", "x", "y", "rows"]
+[[launch]]
+when = "(cols * nnz > 8692398240) and (cols * nnz <= 8692398240)"
+kernel = "spmv_csr_3"
+grid = ["ceil_div(rows, BLOCK_3)"]
+block = ["BLOCK_3"]
+args = ["row_offsets", "col_indices", "values", "x", "y", "rows"]
 [[launch]]                         # long rows, x in shared memory
-when = "(nnz > 1831785) and (nnz >= LONG * rows and cols * sizeof_T <= 100000)"
+when = "(cols * nnz > 8692398240) and ((cols * nnz > 8692398240) and (nnz >= LONG * rows and cols * sizeof_T <= 100000))"
 kernel = "long_rows<1>"
 grid = ["min(ceil_div(rows, 32), 2 * sm_count)"]
 block = [1024]
@@ -12,26 +34,56 @@ shared = "cols * sizeof_T"
 args = ["row_offsets", "col_indices", "values", "x", "y", "rows", "cols"]
 
 [[launch]]
-when = "(nnz > 1831785) and (nnz >= LONG * rows and cols * sizeof_T > 100000)"
+when = "(cols * nnz > 8692398240) and ((cols * nnz > 8692398240) and (nnz >= LONG * rows and cols * sizeof_T > 100000))"
 kernel = "long_rows<0>"
 grid = ["min(ceil_div(rows, 32), 2 * sm_count)"]
 block = [1024]
 args = ["row_offsets", "col_indices", "values", "x", "y", "rows", "cols"]
 
 [[launch]]                         # short rows
-when = "(nnz > 1831785) and (not (nnz >= LONG * rows))"
+when = "(cols * nnz > 8692398240) and ((cols * nnz > 8692398240) and (not (nnz >= LONG * rows)))"
 kernel = "short_rows"
 grid = ["ceil_div(rows, 256)"]
 block = [256]
-shared = "16384"
-args = ["row_offsets", "col_indices", "values", "x", "y", "rows"]
-[[launch]]
-when = "nnz <= 1831785"
-kernel = "spmv_csr"
-grid = ["ceil_div(rows, BLOCK)"]
-block = ["BLOCK"]
+shared = "8192"
 args = ["row_offsets", "col_indices", "values", "x", "y", "rows"]
 */
+
+// Some lanes of a warp share a row.
+extern "C" __global__ void __launch_bounds__(BLOCK) spmv_csr(const int* row_offsets, const int* col_indices,
+                                             const T* values, const T* x, T* y, int rows) {
+    int lane = threadIdx.x % LANES;
+    long long r = ((long long)blockIdx.x * BLOCK + threadIdx.x) / LANES;
+    ACC sum = 0;
+    if (r < rows) {
+#pragma unroll UNROLL
+        for (int p = row_offsets[r] + lane; p < row_offsets[r + 1]; p += LANES)
+            sum += load(values[p]) * load(x[col_indices[p]]);
+    }
+    for (int offset = LANES / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
+    if (r < rows && lane == 0) y[r] = store(sum);
+}
+
+// One thread per row.
+extern "C" __global__ void spmv_csr_2(const int* row_offsets, const int* col_indices, const T* values, const T* x, T* y,
+                                    int rows) {
+    int r = blockIdx.x * blockDim.x + threadIdx.x;
+    if (r >= rows) return;
+    ACC sum = 0;
+    for (int p = row_offsets[r]; p < row_offsets[r + 1]; p++) sum += load(values[p]) * load(x[col_indices[p]]);
+    y[r] = store(sum);
+}
+
+// One thread per row.
+extern "C" __global__ void spmv_csr_3(const int* row_offsets, const int* col_indices, const T* values, const T* x, T* y,
+                                    int rows) {
+    int r = blockIdx.x * blockDim.x + threadIdx.x;
+    if (r >= rows) return;
+    ACC sum = 0;
+    for (int p = row_offsets[r]; p < row_offsets[r + 1]; p++) sum += load(values[p]) * load(x[col_indices[p]]);
+    y[r] = store(sum);
+}
+
 // Short rows: a block computes the products of 256 rows in the order in which they lie in memory, so that reads are whole
 // lines, many under way at once; then a thread adds up a row from shared memory. Long rows: a warp per row, four entries
 // a lane, x gathered from shared memory.
@@ -48,28 +100,38 @@ extern "C" __global__ void __launch_bounds__(256) short_rows(const int* __restri
     const int height = min(256, rows - top);
     const long long begin = row_offsets[top], end = row_offsets[top + height];
     const long long first = row < rows ? row_offsets[row] : end, last = row < rows ? row_offsets[row + 1] : end;
-    ACC sum = 0;
-    for (long long done = begin; done < end; done += SPACE) {
-        const int size = (int)min((long long)SPACE, end - done);
-        const int* ids = col_indices + done;
-        const T* factors = values + done;
-        for (int base = tid; base < size; base += 256 * EACH) {
-            int id[EACH];
-            T factor[EACH], other[EACH];
+    // Columns and values are read while the products before are added up; nothing hangs on what is gathered: behind
+    // branches loads of 16 bits would wait for each other.
+    constexpr int CHUNK = 256 * EACH;
+    int id[EACH];
+    T factor[EACH];
+    const auto ahead = [&](long long done) {
+        if (end - done >= CHUNK) {
 #pragma unroll
-            for (int e = 0; e < EACH; e++) id[e] = base + e * 256 < size ? ids[base + e * 256] : -1;
+            for (int e = 0; e < EACH; e++) id[e] = __ldcs(col_indices + done + tid + e * 256);
 #pragma unroll
-            for (int e = 0; e < EACH; e++)
-                if (id[e] >= 0) {
-                    factor[e] = factors[base + e * 256];
-                    other[e] = x[id[e]];
-                }
+            for (int e = 0; e < EACH; e++) factor[e] = values[done + tid + e * 256];
+        } else {
 #pragma unroll
-            for (int e = 0; e < EACH; e++)
-                if (base + e * 256 < size) products[base + e * 256] = id[e] >= 0 ? load(factor[e]) * load(other[e]) : ACC(0);
+            for (int e = 0; e < EACH; e++) {
+                const bool inside = done + tid + e * 256 < end;
+                id[e] = inside ? col_indices[done + tid + e * 256] : -1;
+                factor[e] = inside ? values[done + tid + e * 256] : store(ACC(0));
+            }
         }
+    };
+    ACC sum = 0;
+    if (begin < end) ahead(begin);
+    for (long long done = begin; done < end; done += CHUNK) {
+        T other[EACH];
+#pragma unroll
+        for (int e = 0; e < EACH; e++) other[e] = x[max(id[e], 0)];
+#pragma unroll
+        for (int e = 0; e < EACH; e++)
+            products[tid + e * 256] = __uint_as_float(__float_as_uint(load(factor[e]) * load(other[e])) & ~(unsigned)(id[e] >> 31));
+        if (done + CHUNK < end) ahead(done + CHUNK);
         __syncthreads();
-        const int from = (int)max(first - done, 0ll), until = (int)min(last - done, (long long)size);
+        const int from = (int)max(first - done, 0ll), until = (int)min(last - done, (long long)CHUNK);
         for (int i = from; i < until; i++) sum += products[i];
         __syncthreads();
     }
@@ -122,14 +184,4 @@ template <int KEPT> __global__ void __launch_bounds__(1024, 2) long_rows(const i
         for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
         if (lane == 0) y[row] = store(sum);
     }
-}
-
-// One thread per row.
-extern "C" __global__ void spmv_csr(const int* row_offsets, const int* col_indices, const T* values, const T* x, T* y,
-                                    int rows) {
-    int r = blockIdx.x * blockDim.x + threadIdx.x;
-    if (r >= rows) return;
-    ACC sum = 0;
-    for (int p = row_offsets[r]; p < row_offsets[r + 1]; p++) sum += load(values[p]) * load(x[col_indices[p]]);
-    y[r] = store(sum);
 }
