@@ -75,7 +75,7 @@ def evo(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *ar
         ),
         (("run", "softmax", "--strategy", "evo.individual:Individual"), "the class has no ask, tell; begin with"),
         (("package", "softmax", "naive", "new"), "naive: operator softmax has naive.cu and naive.cpp: say --target"),
-        (("package", "softmax", "best", "new"), "allowed are champions/h200, naive, tunable"),
+        (("package", "softmax", "best", "new"), "unknown kernel `best`; allowed are champions/h200, "),
         (("report", "--out", "page.md"), "--out page.md: a report is a page of HTML; name a file that ends in .html"),
         (("sql", "last", "select 1", "--out", "x.xlsx"), "--out x.xlsx: unknown ending `xlsx`; allowed are"),
         (("sql", str(Path(__file__)), "select 1"), "test_cli.py: it is no run and no database; name a run"),

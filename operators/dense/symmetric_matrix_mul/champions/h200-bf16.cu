@@ -11,6 +11,26 @@ time128 = "56 * ceil_div(down * ceil_div(n, 128), sm_count // 2)"
 width = "256 if time256 <= min(time192, time128) else (192 if time192 <= time128 else 128)"
 tiles = "down * ceil_div(n, width)"
 
+aligned = "n % 8 == 0"
+# Rows that are no whole vectors cannot be addressed by TMA: where it is worth it, they are copied into such as are.
+odd = "not aligned and n ** 3 >= 2 ** 25"
+n_wide = "ceil_div(n, 8) * 8"
+
+[[buffer]]
+name = "a_wide_rows"
+dtype = "T"
+shape = ["n * n_wide if odd else 1"]
+
+[[buffer]]
+name = "b_wide_rows"
+dtype = "T"
+shape = ["n * n_wide if odd else 1"]
+
+[[buffer]]
+name = "c_wide_rows"
+dtype = "T"
+shape = ["n * n_wide if odd else 1"]
+
 [[tensor_map]]
 name = "a_tiles"
 tensor = "a"
@@ -37,36 +57,83 @@ strides = ["2 * n if n % 8 == 0 else 16"]
 box = [64, 64]
 swizzle = "128B"
 
+[[tensor_map]]
+name = "a_wide"
+tensor = "a_wide_rows"
+shape = ["n", "n"]
+strides = ["2 * n_wide"]
+box = [64, 128]
+swizzle = "128B"
+l2_promotion = "L2_256B"
+
+[[tensor_map]]
+name = "b_wide"
+tensor = "b_wide_rows"
+shape = ["n", "n"]
+strides = ["2 * n_wide"]
+box = [64, "width // 2"]
+swizzle = "128B"
+l2_promotion = "L2_256B"
+
+[[tensor_map]]
+name = "c_wide"
+tensor = "c_wide_rows"
+shape = ["n", "n"]
+strides = ["2 * n_wide"]
+box = [64, 64]
+swizzle = "128B"
+
+[[launch]]
+kernel = "widen"
+when = "odd"
+grid = ["ceil_div(n * n_wide, 2048)"]
+block = [256]
+args = ["a", "a_wide_rows", "n", "n", "n_wide"]
+
+[[launch]]
+kernel = "widen"
+when = "odd"
+grid = ["ceil_div(n * n_wide, 2048)"]
+block = [256]
+args = ["b", "b_wide_rows", "n", "n", "n_wide"]
+
 [[launch]]
 kernel = "multiply_tiles<256>"
-when = "n % 8 == 0 and width == 256"
+when = "(aligned or odd) and width == 256"
 grid = ["2 * ceil_div(tiles, ceil_div(tiles, sm_count // 2))"]
 block = [384]
 cluster = [2]
 shared = "1024 + 49152 * STAGES + 32768"
-args = ["a_tiles", "b_tiles", "c_tiles", "n", "n", "n"]
+args = ["a_wide if odd else a_tiles", "b_wide if odd else b_tiles", "c_wide if odd else c_tiles", "n", "n", "n"]
 
 [[launch]]
 kernel = "multiply_tiles<192>"
-when = "n % 8 == 0 and width == 192"
+when = "(aligned or odd) and width == 192"
 grid = ["2 * ceil_div(tiles, ceil_div(tiles, sm_count // 2))"]
 block = [384]
 cluster = [2]
 shared = "1024 + 40960 * STAGES + 49152"
-args = ["a_tiles", "b_tiles", "c_tiles", "n", "n", "n"]
+args = ["a_wide if odd else a_tiles", "b_wide if odd else b_tiles", "c_wide if odd else c_tiles", "n", "n", "n"]
 
 [[launch]]
 kernel = "multiply_tiles<128>"
-when = "n % 8 == 0 and width == 128"
+when = "(aligned or odd) and width == 128"
 grid = ["2 * ceil_div(tiles, ceil_div(tiles, sm_count // 2))"]
 block = [384]
 cluster = [2]
 shared = "1024 + 32768 * 6 + 32768"
-args = ["a_tiles", "b_tiles", "c_tiles", "n", "n", "n"]
+args = ["a_wide if odd else a_tiles", "b_wide if odd else b_tiles", "c_wide if odd else c_tiles", "n", "n", "n"]
+
+[[launch]]
+kernel = "narrow"
+when = "odd"
+grid = ["ceil_div(n * n, 2048)"]
+block = [256]
+args = ["c_wide_rows", "c", "n", "n", "n_wide"]
 
 [[launch]]
 kernel = "multiply_any"
-when = "n % 8 != 0"
+when = "not aligned and not odd"
 grid = ["ceil_div(n, 8)", "ceil_div(n, 32)"]
 block = [32, 8]
 args = ["a", "b", "c", "n", "n", "n"]
@@ -337,11 +404,60 @@ __global__ void __launch_bounds__(384, 1) multiply_tiles(
     cluster_barrier();  // no block leaves while the other may still write to it
 }
 
-// Sizes that TMA cannot address: one thread per element.
+// Small sizes that TMA cannot address: one thread per element.
 extern "C" __global__ void __launch_bounds__(256) multiply_any(const T* a, const T* b, T* c, int m, int n, int k) {
     const int i = blockIdx.x * 8 + threadIdx.y, j = blockIdx.y * 32 + threadIdx.x;
     if (i >= m || j >= n) return;
     ACC sum = 0;
     for (int l = 0; l < k; l++) sum += load(a[(long long)i * k + l]) * load(b[(long long)l * n + j]);
     c[(long long)i * n + j] = store(sum);
+}
+
+// Rows that are no whole vectors, which TMA cannot address, are copied into rows that are; the numbers behind their ends stand
+// outside of the tensor maps. A vector of the new row is four words of the old one, or parts of five.
+extern "C" __global__ void __launch_bounds__(256) widen(const T* from, T* to, int rows, int columns, int pitch) {
+    const unsigned v = blockIdx.x * 256 + threadIdx.x, across = pitch / 8, row = v / across;
+    if (row >= rows) return;
+    const int column = (v - row * across) * 8;
+    const long long first = (long long)row * columns + column;
+    uint4 found;
+    if (column + 8 <= columns && first + 8 < (long long)rows * columns) {
+        const unsigned* const words = reinterpret_cast<const unsigned*>(from) + first / 2;
+        const unsigned w0 = words[0], w1 = words[1], w2 = words[2], w3 = words[3];
+        if (first % 2) {
+            const unsigned w4 = words[4];
+            found = make_uint4(w0 >> 16 | w1 << 16, w1 >> 16 | w2 << 16, w2 >> 16 | w3 << 16, w3 >> 16 | w4 << 16);
+        } else {
+            found = make_uint4(w0, w1, w2, w3);
+        }
+    } else {
+        const unsigned short* const numbers = reinterpret_cast<const unsigned short*>(from) + first;
+        unsigned u[8];
+#pragma unroll
+        for (int e = 0; e < 8; e++) u[e] = column + e < columns ? numbers[e] : 0;
+        found = make_uint4(u[0] | u[1] << 16, u[2] | u[3] << 16, u[4] | u[5] << 16, u[6] | u[7] << 16);
+    }
+    reinterpret_cast<uint4*>(to)[v] = found;
+}
+// And back, eight numbers of the narrow rows, of one or several, to a thread.
+extern "C" __global__ void __launch_bounds__(256) narrow(const T* from, T* to, int rows, int columns, int pitch) {
+    const long long all = (long long)rows * columns, first = (blockIdx.x * 256ll + threadIdx.x) * 8;
+    if (first >= all) return;
+    const unsigned short* numbers = reinterpret_cast<const unsigned short*>(from);
+    long long row = first / columns;
+    int column = (int)(first - row * columns);
+    unsigned u[8];
+#pragma unroll
+    for (int e = 0; e < 8; e++) {
+        u[e] = first + e < all ? numbers[row * pitch + column] : 0;
+        if (++column == columns) column = 0, row++;
+    }
+    if (first + 8 <= all) {
+        *reinterpret_cast<uint4*>(to + first) = make_uint4(u[0] | u[1] << 16, u[2] | u[3] << 16, u[4] | u[5] << 16, u[6] | u[7] << 16);
+    } else {
+        unsigned short* const at = reinterpret_cast<unsigned short*>(to) + first;
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+            if (first + e < all) at[e] = u[e];
+    }
 }

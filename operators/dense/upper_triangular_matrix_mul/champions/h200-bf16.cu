@@ -5,6 +5,26 @@ STAGES = [6, 5, 4]
 [let]
 tiles = "(ceil_div(n, 128) + 1) ** 2 // 4"
 
+aligned = "n % 8 == 0"
+# Rows that are no whole vectors cannot be addressed by TMA: where it is worth it, they are copied into such as are.
+odd = "not aligned and n ** 3 >= 2 ** 25"
+n_wide = "ceil_div(n, 8) * 8"
+
+[[buffer]]
+name = "a_wide_rows"
+dtype = "T"
+shape = ["n * n_wide if odd else 1"]
+
+[[buffer]]
+name = "b_wide_rows"
+dtype = "T"
+shape = ["n * n_wide if odd else 1"]
+
+[[buffer]]
+name = "c_wide_rows"
+dtype = "T"
+shape = ["n * n_wide if odd else 1"]
+
 [[tensor_map]]
 name = "a_tiles"
 tensor = "a"
@@ -31,18 +51,65 @@ strides = ["2 * n if n % 8 == 0 else 16"]
 box = [64, 64]
 swizzle = "128B"
 
+[[tensor_map]]
+name = "a_wide"
+tensor = "a_wide_rows"
+shape = ["n", "n"]
+strides = ["2 * n_wide"]
+box = [64, 128]
+swizzle = "128B"
+l2_promotion = "L2_256B"
+
+[[tensor_map]]
+name = "b_wide"
+tensor = "b_wide_rows"
+shape = ["n", "n"]
+strides = ["2 * n_wide"]
+box = [64, 64]
+swizzle = "128B"
+l2_promotion = "L2_256B"
+
+[[tensor_map]]
+name = "c_wide"
+tensor = "c_wide_rows"
+shape = ["n", "n"]
+strides = ["2 * n_wide"]
+box = [64, 64]
+swizzle = "128B"
+
+[[launch]]
+kernel = "widen"
+when = "odd"
+grid = ["ceil_div(n * n_wide, 2048)"]
+block = [256]
+args = ["a", "a_wide_rows", "n", "n", "n_wide"]
+
+[[launch]]
+kernel = "widen"
+when = "odd"
+grid = ["ceil_div(n * n_wide, 2048)"]
+block = [256]
+args = ["b", "b_wide_rows", "n", "n", "n_wide"]
+
 [[launch]]
 kernel = "multiply_tiles"
-when = "n % 8 == 0"
+when = "aligned or odd"
 grid = ["2 * min(tiles, sm_count // 2)"]
 block = [384]
 cluster = [2]
 shared = "1024 + 32768 * STAGES + 32768"
-args = ["a_tiles", "b_tiles", "c_tiles", "c", "n"]
+args = ["a_wide if odd else a_tiles", "b_wide if odd else b_tiles", "c_wide if odd else c_tiles", "c_wide_rows if odd else c", "n"]
+
+[[launch]]
+kernel = "narrow"
+when = "odd"
+grid = ["ceil_div(n * n, 2048)"]
+block = [256]
+args = ["c_wide_rows", "c", "n", "n", "n_wide"]
 
 [[launch]]
 kernel = "multiply_any"
-when = "n % 8 != 0"
+when = "not aligned and not odd"
 grid = ["ceil_div(n, 8)", "ceil_div(n, 32)"]
 block = [32, 8]
 args = ["a", "b", "c", "n"]
@@ -175,6 +242,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) multiply_tiles(
     const unsigned full = (unsigned)__cvta_generic_to_shared(barriers), empty = full + 8 * STAGES;
     const int clusters = gridDim.x / 2, cluster = blockIdx.x / 2;
     Tiles tiles_of(n);
+    const int pitch = (n + 7) & ~7;  // of c: of its rows, or of the wider ones that stand for them
     const int count = tiles_of.count();
     const bool balanced = clusters <= 96 && count <= 16 * clusters;  // else to and fro is about as good
     int rank;
@@ -245,7 +313,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) multiply_tiles(
                 if (col >= row + 256) {
                     const int y = col + 64 * rank, x = row + lane * 8;
                     for (int i = threadIdx.x / 32 - 10; i < 64; i += 2)
-                        if (y + i < n && x < n) *reinterpret_cast<uint4*>(c + (long long)(y + i) * n + x) = make_uint4(0, 0, 0, 0);
+                        if (y + i < n && x < n) *reinterpret_cast<uint4*>(c + (long long)(y + i) * pitch + x) = make_uint4(0, 0, 0, 0);
                 }
             }
         }
@@ -302,11 +370,60 @@ extern "C" __global__ void __launch_bounds__(384, 1) multiply_tiles(
     cluster_barrier();  // no block leaves while the other may still write to it
 }
 
-// Sizes that TMA cannot address: one thread per element.
+// Small sizes that TMA cannot address: one thread per element.
 extern "C" __global__ void __launch_bounds__(256) multiply_any(const T* a, const T* b, T* c, int n) {
     const int i = blockIdx.x * 8 + threadIdx.y, j = blockIdx.y * 32 + threadIdx.x;
     if (i >= n || j >= n) return;
     ACC sum = 0;
     for (int l = i; l <= j; l++) sum += load(a[(long long)i * n + l]) * load(b[(long long)l * n + j]);
     c[(long long)i * n + j] = store(sum);
+}
+
+// Rows that are no whole vectors, which TMA cannot address, are copied into rows that are; the numbers behind their ends stand
+// outside of the tensor maps. A vector of the new row is four words of the old one, or parts of five.
+extern "C" __global__ void __launch_bounds__(256) widen(const T* from, T* to, int rows, int columns, int pitch) {
+    const unsigned v = blockIdx.x * 256 + threadIdx.x, across = pitch / 8, row = v / across;
+    if (row >= rows) return;
+    const int column = (v - row * across) * 8;
+    const long long first = (long long)row * columns + column;
+    uint4 found;
+    if (column + 8 <= columns && first + 8 < (long long)rows * columns) {
+        const unsigned* const words = reinterpret_cast<const unsigned*>(from) + first / 2;
+        const unsigned w0 = words[0], w1 = words[1], w2 = words[2], w3 = words[3];
+        if (first % 2) {
+            const unsigned w4 = words[4];
+            found = make_uint4(w0 >> 16 | w1 << 16, w1 >> 16 | w2 << 16, w2 >> 16 | w3 << 16, w3 >> 16 | w4 << 16);
+        } else {
+            found = make_uint4(w0, w1, w2, w3);
+        }
+    } else {
+        const unsigned short* const numbers = reinterpret_cast<const unsigned short*>(from) + first;
+        unsigned u[8];
+#pragma unroll
+        for (int e = 0; e < 8; e++) u[e] = column + e < columns ? numbers[e] : 0;
+        found = make_uint4(u[0] | u[1] << 16, u[2] | u[3] << 16, u[4] | u[5] << 16, u[6] | u[7] << 16);
+    }
+    reinterpret_cast<uint4*>(to)[v] = found;
+}
+// And back, eight numbers of the narrow rows, of one or several, to a thread.
+extern "C" __global__ void __launch_bounds__(256) narrow(const T* from, T* to, int rows, int columns, int pitch) {
+    const long long all = (long long)rows * columns, first = (blockIdx.x * 256ll + threadIdx.x) * 8;
+    if (first >= all) return;
+    const unsigned short* numbers = reinterpret_cast<const unsigned short*>(from);
+    long long row = first / columns;
+    int column = (int)(first - row * columns);
+    unsigned u[8];
+#pragma unroll
+    for (int e = 0; e < 8; e++) {
+        u[e] = first + e < all ? numbers[row * pitch + column] : 0;
+        if (++column == columns) column = 0, row++;
+    }
+    if (first + 8 <= all) {
+        *reinterpret_cast<uint4*>(to + first) = make_uint4(u[0] | u[1] << 16, u[2] | u[3] << 16, u[4] | u[5] << 16, u[6] | u[7] << 16);
+    } else {
+        unsigned short* const at = reinterpret_cast<unsigned short*>(to) + first;
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+            if (first + e < all) at[e] = u[e];
+    }
 }
