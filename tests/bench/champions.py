@@ -10,7 +10,8 @@
 Prints a JSON line for each kernel and dtype: its verdict, how far it got, speedups over the naive kernel and over the
 strongest rival, both with their 95 % interval, as a mean and by workload, the share of the roofline, and the seconds
 that it took; then a table of the same, beside what was measured when the kernel was taken in. The strongest rival is
-each workload's fastest call, compiled ones among them: to compile them takes up to minutes, once on a machine. A kernel
+each workload's fastest call, compiled ones among them: to compile them takes up to minutes, once on a machine. Two of
+these may share a GPU of 140 GB, as one compiles while the other measures; three ran out of its memory. A kernel
 goes through every level up to `--level`, as one that a search submits, with its tunables' first values. All of them are
 right: exits with 1 where one is refused, which is a false alarm of the verifier, or lost.
 """
