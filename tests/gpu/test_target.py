@@ -27,7 +27,7 @@ from operators.catalog import folders, load
 from operators.definition.spec import Task
 from operators.kernel import Kernel
 from tests.conftest import DATA
-from tests.gpu.kernels import EXAMPLES, FAULTS, FEATURES, OUTLIVED, OUTLIVED_NS, REJECTED, ROWS, SOFTMAX
+from tests.gpu.kernels import EXAMPLES, FAULTS, FEATURES, NOMINAL_ALONE, OUTLIVED, OUTLIVED_NS, REJECTED, ROWS, SOFTMAX
 from tests.gpu.processes import kill, runners
 
 pytestmark = pytest.mark.gpu
@@ -84,6 +84,12 @@ def test_no_launch_outlives_its_measurement(stages) -> None:  # type: ignore[no-
     found = judged(stages, "relu", "fp32", OUTLIVED)
     assert (found.status, found.level) == (Status.CORRECT, Level.FULL), found.message
     assert min(timing.latency_us for timing in found.timings) > 0.95e-3 * OUTLIVED_NS
+
+
+def test_a_gain_that_nominal_inputs_alone_have_is_flagged(stages) -> None:  # type: ignore[no-untyped-def]
+    found = judged(stages, "relu", "fp32", NOMINAL_ALONE, until=Level.CONFIRMED)
+    assert (found.status, found.level) == (Status.CORRECT, Level.CONFIRMED), found.message
+    assert any("times less on" in reason for reason in found.facts["flagged"])
 
 
 @pytest.mark.parametrize("name", sorted(EXAMPLES))
