@@ -1,5 +1,5 @@
 """`python -m evo.cli`: the command line without its installed script."""
 
-from evo.cli.commands import main
+from evo.cli import main
 
 main()

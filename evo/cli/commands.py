@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from evo.cli import INTERRUPTED
 from evo.cli.compare import compares
 from evo.cli.completion import operator_names
 from evo.cli.operators import machine, own, show_pages
@@ -20,7 +21,6 @@ from evo.cli.outside import outside
 from evo.cli.runs import looks
 from evo.cli.shared import (
     FAILED,
-    INTERRUPTED,
     RUNS,
     USAGE,
     AsJson,

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from evo.cli.shared import FAILED, INTERRUPTED, RUNS, AsJson, Runs, backend_named, say
+from evo.cli import INTERRUPTED
+from evo.cli.shared import FAILED, RUNS, AsJson, Runs, backend_named, say
 from evo.report.output import as_json as json_of
 from fitness.words import counted
 from operators.identity import short

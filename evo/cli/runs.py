@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from evo.cli import INTERRUPTED
 from evo.cli.completion import kernel_ids
-from evo.cli.shared import FAILED, INTERRUPTED, RUNS, AsJson, LogAs, Notices, RunName, Runs, say
+from evo.cli.shared import FAILED, RUNS, AsJson, LogAs, Notices, RunName, Runs, say
 from evo.report.output import as_json as json_of
 from evo.report.output import plain, raw
 from fitness.words import counted

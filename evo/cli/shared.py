@@ -31,8 +31,8 @@ LogAs = Annotated[
 ]
 Hub = Annotated[bool, typer.Option("--hub", help="Lay the package out as a repository of Hugging Face's kernels.")]
 RUNS = Path("runs")
-FAILED, USAGE, INTERRUPTED = 1, 2, 130
-"""Exit codes: of what a machine or a check fails, of what the user can cure, and of Ctrl-C."""
+FAILED, USAGE = 1, 2
+"""Exit codes: of what a machine or a check fails, and of what the user can cure."""
 
 
 def backend_named(address: str | None, *, ray: bool) -> str:

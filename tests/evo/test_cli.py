@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,19 @@ def evo(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *ar
         code = int(stop.code or 0)
     captured = capsys.readouterr()
     return code, captured.out, captured.err
+
+
+def test_ctrl_c_while_the_commands_are_imported_leaves_no_traceback() -> None:
+    code = """
+import sys, types, evo.cli
+def find_spec(name, *rest):
+    if name == "evo.cli.commands":
+        raise KeyboardInterrupt
+sys.meta_path.insert(0, types.SimpleNamespace(find_spec=find_spec))
+evo.cli.main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 @pytest.mark.parametrize(
