@@ -3,7 +3,7 @@
 Among them are features of a kernel that are legal and suspicious: with them a kernel may tell a timed call from a
 checked one. Builds find these in machine code, PTX and symbols, never in a source's text, and keep the reasons as the
 fact `flagged`: `fitness.cuda.compile.ptx.FLAGGED` and `fitness.cpu.build.flagged` own the lists. A measurement adds
-`values_told`: a gain that only some values have. No verdict depends on either. Wherever a level is told, `standing`
+`inputs_told`: a gain that only some inputs have. No verdict depends on either. Wherever a level is told, `standing`
 says both, so that no reader sees `confirmed` and misses the rest.
 """
 
@@ -23,7 +23,7 @@ MOST_ENTRIES = 8
 """Tables among build facts that have more entries are not told."""
 
 
-def values_told(times: float, family: str, workload: str) -> str:
+def inputs_told(times: float, family: str, workload: str) -> str:
     """Return what is told of a kernel whose gain depends on the values, or the structure, of its inputs."""
     return f"gains {digits(times)} times less on `{family}` inputs of {workload} than on the timed ones"
 

@@ -444,10 +444,10 @@ def _new_run(runs: Path, settings: RunConfig, files: Sequence[Path]) -> Path:
 
 
 def _detach(runs: Path, resumed: Path | None = None, *, as_json: bool) -> None:
-    from evo.outside.detached import LOG, detach, how_to_follow
+    from evo.outside.detached import detach, how_to_follow
 
     begun = detach(sys.argv[1:], runs, resumed)
-    told = {"run": str(begun.folder), "process": begun.process, "log": str(begun.folder / LOG)}
+    told = {"run": str(begun.folder), "process": begun.process, "log": str(begun.log)}
     print(json_of(told) if as_json else how_to_follow(begun))
 
 

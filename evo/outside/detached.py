@@ -32,6 +32,11 @@ class Detached:
     folder: Path
     process: int
 
+    @property
+    def log(self) -> Path:
+        """The file with what it says."""
+        return self.folder / LOG
+
 
 def detach(words: Sequence[str], runs: Path, resumed: Path | None = None) -> Detached:
     """Begin the command of these words, but for OPTION, on its own, and return once its search has begun.
@@ -63,15 +68,16 @@ def detach(words: Sequence[str], runs: Path, resumed: Path | None = None) -> Det
         time.sleep(LOOK_EVERY_S)
     # Whoever lives longer than the search, as a server does, takes note of its end.
     threading.Thread(target=process.wait, daemon=True).start()
-    log.replace(folder / LOG)
-    return Detached(folder, process.pid)
+    begun = Detached(folder, process.pid)
+    log.replace(begun.log)
+    return begun
 
 
 def how_to_follow(begun: Detached) -> str:
     """The commands to follow it, a line each."""
     folder = begun.folder
     return "\n".join((
-        f"run {folder} goes on without this terminal (process {begun.process}, log {folder / LOG})",
+        f"run {folder} goes on without this terminal (process {begun.process}, log {begun.log})",
         f"look at it:  evo attach {folder}   (Ctrl-C ends the look, not the run)",
         f"ask for it:  evo status {folder}",
         f"stop it:     kill {begun.process}   (in good order; then: evo resume {folder})",

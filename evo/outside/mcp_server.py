@@ -23,7 +23,7 @@ import evo
 from evo.api import Ancestor, Row, Run, StoredKernel, verdict_words
 from evo.budget import parse_limits
 from evo.folders import DATABASE, find_run
-from evo.outside.detached import LOG, detach
+from evo.outside.detached import detach
 from evo.outside.drafts import DraftWorkers, Sessions
 from evo.outside.kit import SKILL
 from evo.outside.mcp_tools import Studio, Studios, of_any_run
@@ -237,7 +237,7 @@ class Shelf:
             words += ["--llm", OUTSIDE] if wanted.ask_me else []
             begun = detach(["run", *wanted.operators, *words], self._folder)
         told = f"Run {begun.folder.name} goes on by itself (process {begun.process}) until {ends}."
-        said = (begun.folder / LOG).read_text(encoding="utf-8", errors="replace").splitlines()
+        said = begun.log.read_text(encoding="utf-8", errors="replace").splitlines()
         warned = "".join(f"\nBeforehand: {line.removeprefix(SAID)}" for line in said if line.startswith(SAID))
         try:
             opened = self._open_run(OpenRun(run=str(begun.folder)))

@@ -30,7 +30,7 @@ from fitness.judging.timing import (
     usually_above,
 )
 from fitness.oracle.cases import Case
-from fitness.words import time_us, values_told
+from fitness.words import inputs_told, time_us
 from operators.errors import OperatorError
 
 HOPELESS = 5.0
@@ -55,8 +55,8 @@ remembers."""
 COMPANY_SHARE = 0.1
 """Share of all other rounds in which a candidate is called on company as well."""
 LESS_GAIN = 2.0
-"""Factor by which a kernel gains less over its anchor on other values than on nominal ones from which it is flagged."""
-VALUE_CALLS, VALUE_LOOKS = 3, 3
+"""Factor by which a kernel gains less over its anchor on other inputs than on nominal ones from which it is flagged."""
+LONG_CALLS, LONG_LOOKS = 3, 3
 """Calls of either side on a set of company that seems to take the candidate longer, and sets that are looked at."""
 SEALED_SHARE = 0.15
 """Share of all rounds in which a candidate is called once more, not timed, and writes nothing behind its end."""
@@ -88,7 +88,7 @@ class Measurement:
     library: tuple[LibraryTiming, ...] = ()
     """Timings of the kernel against the vendor's library, where that took part."""
     flagged: str = ""
-    """On which values it gains far less than on the timed ones; empty where there are none."""
+    """On which inputs it gains far less than on the timed ones; empty where there are none."""
 
 
 @dataclass(frozen=True)
@@ -373,25 +373,24 @@ class Pairing:
             )
 
     def less_gain(self) -> str:
-        """Return in words on which values of company the candidate gains LESS_GAIN times less than on nominal ones.
+        """Return in words on which company the candidate gains LESS_GAIN times less than on nominal inputs.
 
-        Empty where it does on none. What it gains is held against an anchor on the same values: some operators, and
+        Empty where it does on none. What it gains is held against an anchor on the same inputs: some operators, and
         some processors, take longer for some of them whatever the kernel is. Raises KernelFault and AnchorFault.
         """
         candidate, anchor = self._turns[0]
         found: tuple[float, str, int] = (0.0, "", 0)
         for number, case in self._longest():
             here = next(placed for placed in candidate.company[number] if placed[1] is case)
-            mine_ns = [self._sample(candidate.session, here).elapsed_ns for _ in range(VALUE_CALLS)]
-            with _of_anchor():
+            mine_ns = [self._sample(candidate.session, here).elapsed_ns for _ in range(LONG_CALLS)]
+            with of_anchor():
                 there = anchor.instead(number, case)
-                its_ns = [self._sample(anchor.session, there).elapsed_ns for _ in range(VALUE_CALLS)]
-            nominal = np.array([[mine.elapsed_ns, its.elapsed_ns] for mine, its in self._samples[number]])
-            usual_mine_ns, usual_its_ns = np.median(nominal, axis=0)
-            less = float(np.median(mine_ns) / np.median(its_ns) * usual_its_ns / usual_mine_ns)
+                its_ns = [self._sample(anchor.session, there).elapsed_ns for _ in range(LONG_CALLS)]
+            usual_mine_ns, usual_its_ns = _medians_ns([(m.elapsed_ns, i.elapsed_ns) for m, i in self._samples[number]])
+            less = float(np.median(mine_ns) / np.median(its_ns)) * usual_its_ns / usual_mine_ns
             found = max(found, (less, case.family, number))
         less, family, number = found
-        return values_told(less, family, self._names[number]) if less >= LESS_GAIN else ""
+        return inputs_told(less, family, self._names[number]) if less >= LESS_GAIN else ""
 
     def _longest(self) -> list[tuple[int, Case]]:
         """The sets of company, with their workloads' numbers, on which all calls took longest beside nominal ones."""
@@ -402,7 +401,7 @@ class Pairing:
                 before, _ = least.get((number, id(case)), (math.inf, case))
                 least[number, id(case)] = min(before, elapsed_ns / usual_ns), case
         slow = [(times, number, case) for (number, _), (times, case) in least.items() if times >= LESS_GAIN]
-        return [(number, case) for _, number, case in sorted(slow, key=lambda each: -each[0])[:VALUE_LOOKS]]
+        return [(number, case) for _, number, case in sorted(slow, key=lambda each: -each[0])[:LONG_LOOKS]]
 
     def _company(self, candidate: Seat, number: int, rounds: int) -> Placed | None:
         """The inputs that the candidate is called on beside the timed ones in this round, most often none."""
@@ -428,7 +427,7 @@ class Pairing:
             self._library.spent_s += self._now() - begin
 
     def _anchor_sample(self, anchor: Seat, number: int, which: int) -> Sample:
-        with _of_anchor():
+        with of_anchor():
             return self._nominal(anchor, number, which)
 
     def _nominal(self, seat: Seat, number: int, which: int) -> Sample:
@@ -457,8 +456,8 @@ class Pairing:
 
 
 @contextmanager
-def _of_anchor() -> Iterator[None]:
-    """Faults are the anchor's."""
+def of_anchor() -> Iterator[None]:
+    """Raise AnchorFault for what a session of an anchor does wrong."""
     try:
         yield
     except UNANSWERED as fault:

@@ -26,7 +26,7 @@ from fitness.judging.base import Anchor, Built, Checked
 from fitness.judging.checks import Checks
 from fitness.judging.device import NAN, UNANSWERED, Device, KernelFault, KernelSession, KilledFromOutside, Prepared
 from fitness.judging.library import TaskLibrary
-from fitness.judging.paired import AnchorFault, LibraryBaseline, Measurement, Pairing
+from fitness.judging.paired import AnchorFault, LibraryBaseline, Measurement, Pairing, of_anchor
 from fitness.judging.shapes import UnlistedShapes
 from fitness.judging.timed_inputs import LEAST_SETS, Seat, TimedInputs, dealt, most_sets
 from fitness.judging.timing import CONFIRM, FULL, ITSELF, SCREEN, RaceResult, Schedule
@@ -278,15 +278,13 @@ class TaskBench:
         seat.session.close(sound=True)
 
     def _anchored(self, kernel: Kernel, *, fresh: bool = False) -> Seat:
-        try:
+        with of_anchor():
             session = self._open(kernel, fresh=fresh)
             try:
                 return self.inputs.seated(session, disguised=False)
             except BaseException:
                 session.close()
                 raise
-        except UNANSWERED as fault:
-            raise AnchorFault(str(fault)) from fault
 
     # --- timing -----------------------------------------------------------------------------------------------------
 

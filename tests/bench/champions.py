@@ -208,9 +208,11 @@ def drawn(entry: Entry, most: int, seed: int, facts: Mapping[str, int]) -> Opera
     workloads = operator.workload_set(entry.record.workloads)
     found: dict[str, Workload] = {}
     for number in range(DRAWS * most):
+        if len(found) == most:
+            break
         near = workloads[int(rng.integers(len(workloads)))]
         shape = shapes.between(near, rng) if number % 2 else shapes.beside(near, rng, odd=number % 4 == 0)
-        if shape is None or len(found) == most:
+        if shape is None:
             continue
         dims = operator.environment(shape.dims) | dict.fromkeys(operator.data_dims, 1)
         if plan.supports(operator, dims, entry.kernel.values, facts, entry.record.dtype):
@@ -283,6 +285,7 @@ def record(rows: Sequence[Row]) -> int:
 
 
 def _may_stand(row: Row) -> bool:
+    """Whether a row is what a record may say: of listed sizes, beside a rival, on the champion's own device."""
     return bool(row.get("over_library")) and row["workloads"] != UNLISTED and _is_home(row)
 
 

@@ -65,11 +65,12 @@ def seat(session: Any, *, workloads: int, sets: int = 3, company: int = 0, renew
     """A session with so many sets for each of some workloads, in slots that count from 1."""
     slots = itertools.count(1)
 
-    def placed(number: int, count: int) -> Any:
-        return [(next(slots), SimpleNamespace(workload=SimpleNamespace(name=f"n={number}"))) for _ in range(count)]
+    def placed(number: int, count: int, family: str) -> Any:
+        workload = SimpleNamespace(name=f"n={number}")
+        return [(next(slots), SimpleNamespace(family=family, workload=workload)) for _ in range(count)]
 
-    nominal = [[(slot, TimedSet(case, renewed)) for slot, case in placed(n, sets)] for n in range(workloads)]
-    return Seat(session, nominal, [placed(number, company) for number in range(workloads)])
+    nominal = [[(slot, TimedSet(case, renewed)) for slot, case in placed(n, sets, "nominal")] for n in range(workloads)]
+    return Seat(session, nominal, [placed(number, company, "scaled") for number in range(workloads)])
 
 
 def pairing(
@@ -303,22 +304,14 @@ class ByCase(ScriptedSession):
 def by_values(mine: float, other: float) -> tuple[str, dict[int, str]]:
     """A kernel and an anchor take so much longer on other values: what is told of it, and what the anchor's slots hold
     once nominal inputs were called again."""
-    seats = []
-    for seed, (times, company) in enumerate(((mine, 1), (other, 0))):
-        session = ByCase(times, seed)
-        slots = itertools.count(1)
-        cases = [
-            [SimpleNamespace(family=f, workload=SimpleNamespace(name=f"n={number}")) for f in ("nominal", "scaled")]
-            for number in range(2)
-        ]
-        nominal = [[(next(slots), TimedSet(case, None))] for case, _ in cases]  # type: ignore[arg-type]
-        others: Any = [[(next(slots), case)] * company for _, case in cases]
-        for slot, case in [
-            *((slot, timed.case) for sets in nominal for slot, timed in sets),
-            *itertools.chain(*others),
-        ]:
-            session.bind(slot, case, at_end=False)
-        seats.append(Seat(session, nominal, others))
+    seats = [
+        seat(ByCase(times, seed), workloads=2, sets=1, company=company)
+        for seed, (times, company) in enumerate(((mine, 1), (other, 0)))
+    ]
+    for each in seats:
+        timed = [(slot, held.case) for sets in each.nominal for slot, held in sets]
+        for slot, case in (*timed, *itertools.chain(*each.company)):
+            each.session.bind(slot, case, at_end=False)
     pair = Pairing([seats[0]], [seats[1]], lambda *_: None, np.random.default_rng(0))
     pair.measure(CONFIRM, race=False)
     said = pair.less_gain()
