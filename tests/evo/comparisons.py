@@ -22,7 +22,7 @@ from fitness.judging.base import Fitness
 from operators.catalog import load
 from operators.definition.spec import Task
 from operators.kernel import Kernel
-from tests.evo.model_runs import FENCE, MODEL, TimedFitness, another, source_in
+from tests.evo.model_runs import DEVICE, FENCE, MODEL, TimedFitness, another, source_in
 from tests.inline import InlinePool
 from tests.mutators.llm_server import LlmServer, Reply, Script
 
@@ -93,7 +93,8 @@ def run(
     backend: ScriptedBackend | None = None,
 ) -> tuple[Path, ComparisonState, ScriptedBackend]:
     """One session of a comparison. It stops as after Ctrl-C when `stop_when` says so."""
-    folder, cells = prepare(made, runs)
+    with patch("evo.compare.running.measured_device", lambda *_, **_threads: DEVICE):
+        folder, cells = prepare(made, runs)
     backend = backend or ScriptedBackend()
     stops: list[Callable[[], None]] = []
 

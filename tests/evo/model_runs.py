@@ -23,12 +23,13 @@ from evo.individual import Individual
 from evo.search.driver import Search
 from evo.session import run_row
 from evo.store import Store
-from evo.store.reads import rows_of
 from evo.strategies.base import Ancestors, Chooser, Rival, StrategyContext
 from evo.strategies.population import Cell, Elite
 from fitness.evaluation import CheckError, Evaluation, Level, Timing
-from fitness.judging.base import Anchor, Checked, Fitness
-from fitness.testing import ScriptedFitness
+from fitness.judging.base import Anchor, Checked, DeviceInfo, Fitness
+from fitness.profiling.roofline import Peaks
+from fitness.testing import Script as Verdict
+from fitness.testing import ScriptedFitness, by_digest
 from mutators.asking.mutators import REPAIRABLE
 from mutators.base import Request
 from operators.definition.spec import Task
@@ -38,6 +39,13 @@ from tests.mutators.llm_server import LlmServer, Reply, Script
 
 MODEL = "openai/scripted"
 patch.dict("evo.config.STRATEGIES", {"asking": f"{__name__}:Asking"}).start()  # for all that import this
+DEVICE = DeviceInfo(
+    "2 cores of an Example CPU (1024 KiB of L2 cache per core)",
+    {"cpu_count": 2, "l2_bytes": 1 << 20},
+    ("x86_64 with avx2, fma",),
+    Peaks("Example CPU, 2 threads", 20.0, 15.0, {"fp32": 200.0, "fp64": 100.0}, 2.5),
+)
+"""The device that prompts tell of. Replies depend on prompts: with one that is measured, each process had its own."""
 FENCE = "```cpp\n"
 """Text that a kernel file in an answer begins with."""
 
@@ -159,15 +167,15 @@ def working(request: Mapping[str, Any], number: int) -> Reply:
 
 def config(url: str, **changes: Any) -> RunConfig:
     settings: dict[str, Any] = {
-        "operators": ["softmax"], "budget": {"evaluations": 20}, "seed": 5, "strategy": "asking",
+        "operators": ["softmax"], "budget": {"evaluations": 20}, "seed": 5, "strategy": "asking", "device": DEVICE,
         "llm": {"models": [MODEL], "api_base": url, "backoff_s": 0.01, "concurrency": 3},
     }  # fmt: skip
     return RunConfig(**(settings | changes)).resolved()
 
 
-def stages(made: RunConfig) -> dict[Task, TimedFitness]:
+def stages(made: RunConfig, verdict: Verdict = by_digest) -> dict[Task, TimedFitness]:
     return {
-        task: HalfChecked(task, Kernel(o.name, "cpu", o.ancestor("naive", "cpu").read_text()), operator=o)
+        task: HalfChecked(task, Kernel(o.name, "cpu", o.ancestor("naive", "cpu").read_text()), verdict, operator=o)
         for o, task in made.tasks()
     }
 
@@ -192,16 +200,19 @@ async def session(
     with Store(folder, create=fresh) as store:
         if fresh:
             store.commit({"runs": [run_row(made, folder)]}).result()
-        # A run keeps the device that it began with: peaks that are measured again later may differ, and so prompts.
-        begun = RunConfig.from_json(rows_of(store, "runs.run")[0]["config_json"])
-        made = made.model_copy(update={"device": begun.device})
         return await Search(
             made, store, InlinePool(dict(fitness or stages(made))), on_change=on_change, now=now, wait_s=wait_s
         ).run()
 
 
 def run(
-    folder: Path, *, stops: tuple[int, ...] = (), finish: bool = True, answer: Script = script, **changes: Any
+    folder: Path,
+    *,
+    stops: tuple[int, ...] = (),
+    finish: bool = True,
+    answer: Script = script,
+    verdict: Verdict = by_digest,
+    **changes: Any,
 ) -> tuple[str, LlmServer]:
     """A run in as many sessions as there are stops, and a last one; why it ended, and the server it asked."""
 
@@ -209,8 +220,8 @@ def run(
         async with LlmServer(answer) as server:
             made = config(server.url, **changes)
             for stop in stops:
-                assert await session(folder, made, stop_after=stop) == "stopped"
-            return await session(folder, made) if finish else "stopped", server
+                assert await session(folder, made, stop_after=stop, fitness=stages(made, verdict)) == "stopped"
+            return await session(folder, made, fitness=stages(made, verdict)) if finish else "stopped", server
 
     return asyncio.run(everything())
 
