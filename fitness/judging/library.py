@@ -1,9 +1,9 @@
 """The library as a baseline: of an operator's calls the fastest right one for each workload, and sessions with them.
 
 A user may call whichever is the fastest for a size, so the baseline does. The calls are tried where a figure of the
-library is first needed, on the timed inputs and by the judgement of kernels: what is wrong on one of them is left out,
-what cannot run on a workload is left out there, with the reason. What was found is kept in the user's cache folder by
-all that decides about it, for later processes of the machine.
+library is first needed, on the timed inputs and by the judgement of kernels: what is wrong on one of them, or on those
+of a later confirmation, is left out, what cannot run on a workload is left out there, with the reason. What was found
+is kept in the user's cache folder by all that decides about it, for later processes of the machine.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -263,6 +263,19 @@ class TaskLibrary:
         keep(self._operator, found)
         self._choices[_names(wanted)] = found
         return found
+
+    def strike(self, name: str, reason: str) -> bool:
+        """Leave out, here and in later processes, a call that was right on the inputs of its trial alone.
+
+        It returns whether there is a baseline without it.
+        """
+        if len(self._wanted()) < 2:
+            return False
+        choice = self.choice()
+        tried = (replace(trial, us={}, lack=reason) if trial.name == name else trial for trial in choice.tried)
+        found = self._choices[_names(choice.tried)] = replace(choice, tried=tuple(tried))
+        keep(self._operator, found)
+        return not found.lack
 
     def _place(self) -> BaselineKey:
         peaks = self._device.peaks()

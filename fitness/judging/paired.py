@@ -136,10 +136,14 @@ class LibraryBaseline:
         self.seats = seats
         self.lack = lack
         """Why it was not timed; empty where it was, or where it was not wanted."""
+        self.wrong = ""
+        """Name of the call that answered wrongly, which is why it left; empty where none did."""
         self.spent_s = 0.0
 
-    def leave(self, why: str) -> None:
-        self.seats, self.lack = (), why
+    def leave(self, seat: LibrarySeat, fault: Exception) -> None:
+        """Take no further part, because of what the call of a seat did."""
+        wrong = isinstance(fault, KernelFault) and fault.rejection.status is Status.WRONG
+        self.seats, self.lack, self.wrong = (), str(fault), seat.name if wrong else ""
 
     def comes(self, rounds: int) -> bool:
         """Whether it takes part in a round, after so many."""
@@ -414,14 +418,13 @@ class Pairing:
 
     def _library_sample(self, number: int, which: int) -> Sample | None:
         """None where it has left."""
-        begin = self._now()
+        if not self._library.seats:
+            return None
+        begin, seat = self._now(), self._library.seats[number]
         try:
-            if not self._library.seats:
-                return None
-            seat = self._library.seats[number]
             return self._sample(seat.session, seat.nominal[which % len(seat.nominal)])
         except (*UNANSWERED, OperatorError) as fault:
-            self._library.leave(str(fault))
+            self._library.leave(seat, fault)
             return None
         finally:
             self._library.spent_s += self._now() - begin

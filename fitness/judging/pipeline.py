@@ -526,12 +526,25 @@ class Pipeline:
                     with _clock(stage_ms, "audit"):
                         facts = audited()
                     with _clock(stage_ms, "pairs"):
-                        measured = self.bench.against(fresh, others, CONFIRM, race=False, library=library)
+                        measured, library = self._confirmed(fresh, others, library)
         except KernelFault as fault:
             return self._failure(prepared.kernel, Level.CONFIRMED, fault.rejection, stage_ms, (), prepared)
         verdict = self._verdict(prepared, Level.CONFIRMED, measured, self._start, errors, stage_ms, race=False)
         facts = {**verdict.facts, **facts}
         return replace(verdict, facts=facts, library_timings=measured.library, library_lack=library.lack)
+
+    def _confirmed(
+        self, fresh: Sequence[KernelSession], others: Sequence[Seat], library: LibraryBaseline
+    ) -> tuple[Measurement, LibraryBaseline]:
+        """The measurement of a confirmation, and the calls beside it: once more where one of those answered wrongly,
+        beside the fastest of what is left. A kernel whose rival is wrong is compared with the next one, not with none.
+        """
+        measured = self.bench.against(fresh, others, CONFIRM, race=False, library=library)
+        while library.wrong and self.bench.library.strike(library.wrong, library.lack):
+            with self.bench.library.baseline() as seated:
+                library = seated()
+                measured = self.bench.against(fresh, others, CONFIRM, race=False, library=library)
+        return measured, library
 
     def _all_checks(self, session: KernelSession, prepared: Prepared) -> list[CheckError]:
         supported = self._supported(prepared)

@@ -511,6 +511,44 @@ def test_a_confirmation_times_the_fastest_call_of_each_workload(
     assert all(t.anchor_latency_us < 5000 for t in found.library_timings)
 
 
+SELDOM_WRONG = """
+import time
+from pathlib import Path
+from operators.libraries import call
+
+TURNED = Path(__file__).with_name("turned")
+
+def slow(x, b, alpha):
+    time.sleep(0.005)
+    return b.add(x, alpha=alpha)
+
+LIBRARIES = (
+    call("torch.seldom_wrong", lambda x, b, alpha: b.add(x, alpha=alpha + TURNED.exists())),
+    call("torch.slow", slow),
+)
+"""
+
+
+@pytest.mark.slow
+def test_a_call_that_is_wrong_in_a_confirmation_is_struck_and_the_next_one_takes_its_place(
+    with_calls: Operator, tmp_path: Path
+) -> None:
+    (with_calls.folder / "libraries.py").write_text(SELDOM_WRONG)
+    stage = CpuFitness(with_calls, Task("axpb", "fp32", "cpu"), workload_set="cpu", folder=tmp_path)
+    try:
+        before = stage.bench.library.choice()
+        assert {trial.name for trial in before.best.values()} == {"torch.seldom_wrong"}
+        (with_calls.folder / "turned").touch()
+        first, again = stage.confirm(axpb_kernel(RIGHT)), stage.confirm(axpb_kernel(RIGHT))
+    finally:
+        stage.close()
+    for found in (first, again):
+        assert (found.status, found.library_lack) == (Status.CORRECT, "")
+        assert {timing.library for timing in found.library_timings} == {"torch.slow"}
+    stored = kept(with_calls, before.place, ["torch.seldom_wrong", "torch.slow"])
+    assert stored and "out of bounds" in stored.tried[0].lack and stored.tried[1] == before.tried[1]
+
+
 def test_library_calls_decide_no_verdict(axpb: Operator, with_calls: Operator) -> None:
     """Runs that began without them go on."""
     assert fingerprint(axpb, target="cpu", workload_set="cpu") == fingerprint(
