@@ -19,6 +19,8 @@ from evo.config import RunConfig
 from evo.session import LocalBackend
 from evo.workers.worker import RunContext
 from fitness.judging.base import Fitness
+from fitness.testing import Script as Verdict
+from fitness.testing import by_digest
 from operators.catalog import load
 from operators.definition.spec import Task
 from operators.kernel import Kernel
@@ -30,38 +32,41 @@ from tests.mutators.llm_server import LlmServer, Reply, Script
 class Stages(dict[Task, Fitness]):
     """Scripted stages of whatever task is asked for."""
 
-    def __init__(self, operators: Mapping[str, str]) -> None:
+    def __init__(self, operators: Mapping[str, str], verdict: Verdict = by_digest) -> None:
         """`operators` are folders by name."""
         self.operators = operators
+        self.verdict = verdict
 
     def __missing__(self, task: Task) -> Fitness:
         operator = load(self.operators[task.operator])
         baseline = Kernel(task.operator, task.target, operator.naive(task.target))
-        self[task] = TimedFitness(task, baseline, operator=operator)
+        self[task] = TimedFitness(task, baseline, self.verdict, operator=operator)
         return self[task]
 
 
 class ScriptedPool(InlinePool):
     """One pool for all cells, each of which has stages of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, verdict: Verdict = by_digest) -> None:
         super().__init__({})
+        self.verdict = verdict
         self.views: list[RunContext] = []
 
     def for_run(self, context: RunContext) -> InlinePool:
         self.views.append(context)
-        return InlinePool(Stages(dict(context.operators)))
+        return InlinePool(Stages(dict(context.operators), self.verdict))
 
 
 class ScriptedBackend(LocalBackend):
     """Scripted devices; it keeps the pools that were made."""
 
-    def __init__(self) -> None:
+    def __init__(self, verdict: Verdict = by_digest) -> None:
         super().__init__()
+        self.verdict = verdict
         self.pools: list[ScriptedPool] = []
 
     def pool(self, config: RunConfig, folder: Path) -> ScriptedPool:  # type: ignore[override]
-        self.pools.append(ScriptedPool())
+        self.pools.append(ScriptedPool(self.verdict))
         return self.pools[-1]
 
 

@@ -38,11 +38,12 @@ from evo.report.output import as_json
 from evo.report.render import escaped, html, markdown
 from evo.store import open_readers
 from fitness.evaluation import Status
+from fitness.testing import by_digest
 from mutators.llm.settings import LlmSettings
 from operators.definition.spec import Operator
 from operators.kernel import Kernel
 from tests.evo.browser import CHROMIUM
-from tests.evo.comparisons import comparison, judge_on, run, serving
+from tests.evo.comparisons import ScriptedBackend, comparison, judge_on, run, serving
 from tests.evo.model_runs import FENCE, another, source_in
 from tests.evo.pages import Page, Seen
 from tests.evo.test_cli import evo
@@ -68,10 +69,13 @@ class Reported:
 def hostile(request: Mapping[str, Any], number: int) -> Reply:
     prompts = [m["content"] for m in request["messages"] if m["role"] == "user"]
     source = next(filter(None, map(source_in, reversed(prompts))))
-    chance = zlib.crc32(
-        f"{len(prompts)}{source}".encode()
-    )  # whatever words prompts are made of, these kernels win where they did
+    chance = zlib.crc32(repr(request["messages"]).encode())
     return Reply(f"CHANGE: idea {chance} {HOSTILE}\n\n{FENCE}{source}\n{another(str(chance))} // {HOSTILE}\n```")
+
+
+def models_win(kernel: Kernel) -> Status | float:
+    """Verdicts of the searches: a model's kernels are the fastest of their task, whatever the others are."""
+    return 2.0 if HOSTILE in kernel.source else by_digest(kernel)
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +83,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> Reported:
     with serving(hostile) as server:
         arms: dict[str, Any] = {"random": {"models": []}, "loop": {"strategy": "refine", "settings": {"n": 9}}}
         made = comparison(server.url, arms=arms, operators=OPERATORS, budget={"evaluations": 3})
-        folder = run(tmp_path_factory.mktemp("reported"), made)[0]
+        folder = run(tmp_path_factory.mktemp("reported"), made, backend=ScriptedBackend(models_win))[0]
     judge_on(Judging(Judged()), folder, lambda _: None)
     seen, out = material(folder), folder.parent / "report"
     write(seen, out)
