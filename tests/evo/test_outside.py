@@ -63,7 +63,7 @@ def played(folder: Path, made: RunConfig) -> tuple[str, int]:
     count, reason = 0, ""
     for _ in range(60):
         reason = session(folder, made)
-        if "answers from outside" not in reason:
+        if not reason.startswith("waits for"):
             break
         count += answer_all(folder)
     return reason, count
