@@ -26,6 +26,7 @@ from fitness.install import (
 )
 from fitness.sandbox.native import CXX, ToolchainError, cache_folder, checks, compiler_version
 from operators.errors import UserError
+from operators.libraries import RIVALS
 
 OPENMP_TEST = """
 #include <cmath>
@@ -79,7 +80,7 @@ def examine() -> list[Finding]:
     """Every check, in the order of what depends on what."""
     checks_: tuple[Callable[[], Finding], ...] = (
         _python, _compiler, _openmp, _native, _cpus, _memory_files, _landlock, _seccomp, _processes, _threads, _disk,
-        _packages, _driver, _nvrtc, _cupy, _cutlass, _gpus, _torch, _peaks, _ncu, _sanitizer,
+        _packages, _driver, _nvrtc, _cupy, _cutlass, _rivals, _gpus, _torch, _peaks, _ncu, _sanitizer,
     )  # fmt: skip
     return [check() for check in checks_]
 
@@ -251,6 +252,14 @@ def _cutlass() -> Finding:
         what = "kernels cannot include CUTLASS or CuTe, whose headers need no other package"
         return Finding("cutlass", "absent", what, pip("install", "--no-deps", "nvidia-cutlass"))
     return Finding("cutlass", "ok", f"headers in {folders[0]}")
+
+
+def _rivals() -> Finding:
+    packages = sorted(RIVALS.values())
+    if lacks := [name for name in packages if not installed(name)]:
+        what = f"kernels on a GPU are not compared with calls of {', '.join(lacks)}"
+        return Finding("rivals", "absent", what, installing("rivals") if _has_gpu() else "the cpu target needs none")
+    return Finding("rivals", "ok", ", ".join(f"{name} {installed(name)}" for name in packages))
 
 
 def _gpus() -> Finding:

@@ -34,12 +34,14 @@ COMPOSED = ", composed"
 """Ends the name of a `composed` call wherever it is told."""
 COMPILED = "torch.compile"
 """Begins the name of a `compiled` call."""
-UNTRIED = f"{COMPILED} untried"
-"""Stands beside figures of rivals of which the compiled ones were not tried, so that one of them may be faster."""
+UNTRIED = "rivals untried"
+"""Stands beside figures where some rivals were not tried, compiled ones or those of a package that is not there."""
 MODE = "max-autotune-no-cudagraphs"
 """The mode in which expressions are compiled: the fastest of what the compiler knows, by its own measurement."""
 WITHOUT_COMPILER = "TORCH_COMPILE_DISABLE"
 """Torch's own environment variable; where it is 1, nothing is compiled, and no compiled rival is tried."""
+RIVALS = {"cuda.compute": "cuda-cccl", "liger_kernel": "liger-kernel", "nvmath": "nvmath-python"}
+"""Modules that the extra `rivals` adds, with the packages that have them; their calls are made on a GPU."""
 RECOMPILATIONS = 256
 """Most shapes that one expression is compiled for in a process; each workload has its own code."""
 UNNAMED = "library()"
@@ -146,12 +148,21 @@ def kind_of(name: str) -> Kind:
 def kinds_in_words(kinds: Iterable[str], *, untried: bool = False) -> str:
     """Return the kinds of a task's rivals that are no calls of a vendor's, as `composed` or `partly compiled`.
 
-    `untried`: rivals that are to be compiled were not tried, so that one of them may be faster.
+    `untried`: some rivals were not tried, so that one of them may be faster.
     """
     found = sorted(set(kinds))
     others = " and ".join(kind for kind in found if kind != "call")
     told = others if len(found) == 1 else "partly " * bool(others) + others
     return ", ".join(filter(None, (told, UNTRIED * untried)))
+
+
+def rival_module(name: str) -> Any:
+    """Import a module of the extra `rivals`. It raises ImportError, which says where the module comes from."""
+    try:
+        return importlib.import_module(name)
+    except Exception as error:  # noqa: BLE001 the border to packages that may find no CUDA of their version
+        said = f"{type(error).__name__}: {error}"
+        raise ImportError(f"{name} cannot be imported ({said}); it comes with the extra `rivals`") from None
 
 
 def direct(name: str, *arguments: str, dtypes: tuple[str, ...] = (), **constants: Any) -> LibraryCall:

@@ -34,7 +34,7 @@ from operators.definition.spec import Operator, Task, Workload
 from operators.errors import OperatorError
 from operators.files import read_bytes
 from operators.identity import digest
-from operators.libraries import LIBRARIES, WITHOUT_COMPILER, Arrays, LibraryCall
+from operators.libraries import LIBRARIES, RIVALS, WITHOUT_COMPILER, Arrays, LibraryCall
 
 ROUNDS = range(3, 10)
 """Least and most rounds in which a call is timed on every workload."""
@@ -50,9 +50,12 @@ _FATAL = re.compile(r"^Fatal Python error: (.*)$", re.MULTILINE)
 DISTRIBUTIONS: Mapping[str, tuple[str, ...]] = {
     "torch": ("torch",), "numpy": ("numpy",), "scipy": ("scipy",),
     "cupy": ("cupy-cuda13x", "cupy-cuda12x", "cupy-cuda11x", "cupy"), "triton": ("triton",),
+    **{module: (package,) for module, package in RIVALS.items()},
 }  # fmt: skip
 """Names of packages where they are installed from."""
-OF_TARGET: Mapping[str, tuple[str, ...]] = {"cpu": ("torch", "numpy", "scipy"), "cuda": ("torch", "triton", "cupy")}
+OF_TARGET: Mapping[str, tuple[str, ...]] = {
+    "cpu": ("torch", "numpy", "scipy"), "cuda": ("torch", "triton", "cupy", *RIVALS),
+}  # fmt: skip
 """The packages that a target's calls are of."""
 
 
@@ -293,9 +296,11 @@ class TaskLibrary:
         return self._oracle.functions.libraries(self._task.target, self._task.dtype)
 
     def _wanted(self) -> list[LibraryCall]:
-        """Those that may be tried in this process."""
+        """Those that may be tried in this process, of packages that are there."""
         compiler = os.environ.get(WITHOUT_COMPILER) != "1"
-        return [call for call in self._declared() if compiler or call.kind != "compiled"]
+        missing = tuple(name for name, found in versions(self._task.target).items() if name in RIVALS and not found)
+        offered = (call for call in self._declared() if not call.name.startswith(missing))
+        return [call for call in offered if compiler or call.kind != "compiled"]
 
     @contextmanager
     def _tried(

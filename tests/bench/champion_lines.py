@@ -19,8 +19,8 @@ CAMPAIGN = Path(__file__).parents[2] / "runs" / "configs" / "campaign"
 NEAR = 0.9
 """Share of the roofline that a kernel which moves data is to reach."""
 CLASSES = (*get_args(Kind), "mixed")
-UNTRIED = "calls, nothing compiled tried"
-"""The class of a task of which it is not known whether a compiled rival is the strongest."""
+UNTRIED = "some rivals untried"
+"""The class of a task of which it is not known whether one of those is the strongest."""
 Row = Mapping[str, Any]
 
 
@@ -28,8 +28,8 @@ def lines(rows: Sequence[Row]) -> str:
     """Markdown: a line for all, for each dtype and each kind of operator; then what is slower beyond doubt.
 
     A task is an operator with a dtype, and the rival is each workload's fastest right call, of whatever class. A task's
-    class is that of its workloads' rivals, or `mixed`; for each the mean is told of so many tasks. Where nothing was
-    compiled, the strongest rival is not known: those tasks have a class of their own.
+    class is that of its workloads' rivals, or `mixed`; for each the mean is told of so many tasks. Where some rivals
+    were not tried, the strongest is not known: those tasks have a class of their own.
     """
     head = (
         "tasks", "right", "over naive", "over the strongest rival", "at least its speed",
@@ -66,7 +66,7 @@ def _by_size(rows: Sequence[Row]) -> Iterator[str]:
     rivals = [row for row in right if row not in untried]
     kinds = (
         (rivals, "beside_library", "the strongest rival"),
-        (untried, "beside_library", "calls alone"),
+        (untried, "beside_library", "the rivals that were tried"),
         (right, "beside_naive", "the plain kernel"),
     )
     said = f"by more than {MOST_SLOWER:.0%} beyond doubt"

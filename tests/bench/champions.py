@@ -270,8 +270,8 @@ def _is_home(row: Row) -> bool:
 def record(rows: Sequence[Row]) -> int:
     """Write what was measured into the records of the champions; return how many records changed.
 
-    A record that was measured beside a compiled rival stays where none was tried now, and those of another device's
-    champions stay whatever they are worth on this one.
+    A record that was measured beside all rivals, or a compiled one, stays where some were not tried now, and those of
+    another device's champions stay whatever they are worth on this one.
     """
     by_key = {_key(row): row for row in rows if _may_stand(row)}
     changed = 0
@@ -290,9 +290,10 @@ def _may_stand(row: Row) -> bool:
 
 
 def _renewed(entry: Entry, row: Row | None) -> Champion:
-    if row is None or (row["untried"] and "compiled" in map(kind_of, entry.record.library)):
-        return entry.record
-    return entry.record.model_copy(update=_figures(row) | {"text_digest": text_digest(entry.kernel.source)})
+    known = entry.record
+    if row is None or (row["untried"] and (not known.untried or "compiled" in map(kind_of, known.library))):
+        return known
+    return known.model_copy(update=_figures(row) | {"text_digest": text_digest(entry.kernel.source)})
 
 
 def _figures(row: Row) -> dict[str, Any]:

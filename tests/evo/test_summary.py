@@ -153,7 +153,7 @@ def test_workloads_may_have_other_calls_of_the_library(tmp_path: Path) -> None:
 def test_a_rival_that_was_not_tried_stands_beside_the_figure(tmp_path: Path) -> None:
     made = [replace(each, untried="torch.compile(torch.sort)") for each in confirmed().library_timings]
     found, _ = standings(Run(stored(tmp_path, [confirmed(library_timings=tuple(made))])))[TASK]
-    assert standing_cells(found)[6] == "1.34x torch.compile untried"
+    assert standing_cells(found)[6] == "1.34x rivals untried"
 
 
 def test_what_is_stored_of_a_library_comes_back() -> None:

@@ -415,6 +415,32 @@ def test_who_has_little_time_compiles_nothing(axpb: Operator, tmp_path: Path, mo
     assert untried == {f"torch.compile({tried[0].tried[0].name})"}, "it is told"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("version", "tried", "untried"),
+    [
+        ("", ["torch.add"], "nvmath.add; torch.compile(torch.add)"),
+        ("1.0", ["torch.add", "nvmath.add"], "torch.compile(torch.add)"),
+    ],
+    ids=["missing", "there"],
+)
+def test_calls_of_a_package_that_is_not_there_are_told_and_not_tried(
+    with_calls: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, tried: list[str], untried: str
+) -> None:
+    other = 'own("torch.add"), call("nvmath.add", lambda x, b, alpha: b.add(x, alpha=alpha), targets=("cpu",))'
+    (with_calls.folder / "libraries.py").write_text(
+        f"from operators.libraries import call, own\nLIBRARIES = ({other})\n"
+    )
+    monkeypatch.setattr(library, "versions", lambda _: {"torch": "1", "nvmath": version, "liger_kernel": ""})
+    stage = CpuFitness(with_calls, Task("axpb", "fp32", "cpu"), workload_set="cpu", folder=tmp_path)
+    try:
+        assert [trial.name for trial in stage.bench.library.choice().tried] == tried
+        with stage.bench.library.baseline() as seated:
+            assert {seat.untried for seat in seated().seats} == {untried}
+    finally:
+        stage.close()
+
+
 def test_kinds_of_rivals_are_told_with_their_names_and_in_words() -> None:
     calls = (own("a.b"), own("a.b", composed=True), own("a.b", converted=True), compiled("a.b"))
     kinds = [each.kind for each in calls]
@@ -424,8 +450,8 @@ def test_kinds_of_rivals_are_told_with_their_names_and_in_words() -> None:
     assert [kinds_in_words(each) for each in (["call"], ["composed"] * 2, ["call", "compiled"], [])] == [
         "", "composed", "partly compiled", "",
     ]  # fmt: skip
-    assert kinds_in_words(["call"], untried=True) == "torch.compile untried"
-    assert kinds_in_words(["call", "composed"], untried=True) == "partly composed, torch.compile untried"
+    assert kinds_in_words(["call"], untried=True) == "rivals untried"
+    assert kinds_in_words(["call", "composed"], untried=True) == "partly composed, rivals untried"
 
 
 def test_calls_that_have_no_room_leave_together_and_give_back_what_they_have(

@@ -106,11 +106,11 @@ def test_a_driver_of_an_older_line_is_told_before_kernels_fail_to_load(
     assert f"--extra-index-url {install.TORCH_INDEX['cuda12']}" in told.value.cure
 
 
-def test_every_cuda_package_has_its_pin_and_every_command_of_the_readme_names_an_extra() -> None:
+def test_every_package_for_a_gpu_has_its_pin_and_every_command_of_the_readme_names_an_extra() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     pins = (ROOT / "constraints.txt").read_text(encoding="utf-8")
-    for extra in ("cuda12", "cuda13", "nvrtc"):
+    for extra in ("cuda12", "cuda13", "nvrtc", "rivals"):
         for requirement in extras[extra]:
             name = re.match(r"[\w-]+", requirement)
             assert name

@@ -5,6 +5,7 @@ from typing import Any
 import scipy.linalg
 
 from operators.libraries import call, direct, own
+from operators.shared.cublas import structured_product, tuned_product
 
 
 def symm(a: Any, b: Any, prepared: Any) -> Any:
@@ -14,6 +15,8 @@ def symm(a: Any, b: Any, prepared: Any) -> Any:
 
 LIBRARIES = (
     own("torch.mm"),
+    tuned_product(lambda a, b: (a, b)),
+    structured_product("symmetric"),
     call("scipy.linalg.blas.symm", symm, prepare=lambda a: scipy.linalg.get_blas_funcs("symm", (a,))),
     direct("numpy.matmul", "a", "b"),
     direct("cupy.matmul", "a", "b"),

@@ -1,5 +1,16 @@
 """Libraries' calls for normalization of rows."""
 
-from operators.libraries import own
+from torch import Tensor
 
-LIBRARIES = (own("torch.nn.functional.layer_norm"),)
+from operators.libraries import call, own, rival_module
+
+
+def liger(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    found: Tensor = rival_module("liger_kernel.ops.layer_norm").layer_norm_forward(x, weight, bias, eps)[0]
+    return found
+
+
+LIBRARIES = (
+    own("torch.nn.functional.layer_norm"),
+    call("liger_kernel.ops.layer_norm.layer_norm_forward", liger, targets=("cuda",)),
+)

@@ -14,6 +14,23 @@ def wide(x: Tensor, w: Tensor) -> Tensor:
     return torch.nn.functional.conv2d(x.float()[None, None], w.float()[None, None])[0, 0].to(x.dtype)
 
 
+def tried(x: Tensor, w: Tensor) -> Tensor:
+    """cuDNN takes the fastest of its kernels by trying them, which it does before it is timed."""
+    with torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=False):
+        return torch.nn.functional.conv2d(x[None, None], w[None, None])[0, 0]
+
+
+def channels_last(x: Tensor, w: Tensor) -> Tensor:
+    """The one channel comes last by its stride, for which cuDNN has kernels of their own."""
+    with torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=False):
+        return torch.nn.functional.conv2d(_last(x), _last(w))[0, 0]
+
+
+def _last(plane: Tensor) -> Tensor:
+    rows, cols = plane.shape
+    return plane.as_strided((1, 1, rows, cols), (rows * cols, 1, cols, 1))
+
+
 def inner(y: Any, w: Any) -> Any:
     """The part of a filtered plane where all of the window lies within."""
     rows, cols = (size // 2 for size in w.shape)
@@ -40,6 +57,8 @@ def cupy_transform(x: Any, w: Any) -> Any:
 
 LIBRARIES = (
     own("torch.nn.functional.conv2d"),
+    call("torch.nn.functional.conv2d (cuDNN's fastest)", tried, targets=("cuda",)),
+    call("torch.nn.functional.conv2d (channels last)", channels_last, targets=("cuda",)),
     call("torch.nn.functional.conv2d (fp32)", wide, composed=True, targets=("cuda",), dtypes=NARROW),
     call("cupyx.scipy.signal.correlate2d", cupy_direct),
     call("cupyx.scipy.ndimage.correlate", cupy_filter),
