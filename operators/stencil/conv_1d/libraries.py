@@ -16,7 +16,7 @@ def wide(x: Tensor, w: Tensor) -> Tensor:
 
 
 def tried(x: Tensor, w: Tensor) -> Tensor:
-    """cuDNN takes the fastest of its kernels by trying them, which it does before it is timed."""
+    """The result of the fastest of cuDNN's kernels, which tries them before it is timed."""
     with torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=False):
         return torch.nn.functional.conv1d(x[None, None], w[None, None])[0, 0]
 

@@ -15,13 +15,13 @@ def wide(x: Tensor, w: Tensor) -> Tensor:
 
 
 def tried(x: Tensor, w: Tensor) -> Tensor:
-    """cuDNN takes the fastest of its kernels by trying them, which it does before it is timed."""
+    """The result of the fastest of cuDNN's kernels, which tries them before it is timed."""
     with torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=False):
         return torch.nn.functional.conv2d(x[None, None], w[None, None])[0, 0]
 
 
 def channels_last(x: Tensor, w: Tensor) -> Tensor:
-    """The one channel comes last by its stride, for which cuDNN has kernels of their own."""
+    """The one channel comes last by its stride; cuDNN has other kernels for that."""
     with torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=False):
         return torch.nn.functional.conv2d(_last(x), _last(w))[0, 0]
 
