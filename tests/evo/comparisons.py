@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -24,7 +23,7 @@ from fitness.testing import by_digest
 from operators.catalog import load
 from operators.definition.spec import Task
 from operators.kernel import Kernel
-from tests.evo.model_runs import DEVICE, FENCE, MODEL, TimedFitness, another, source_in
+from tests.evo.model_runs import DEVICE, FENCE, MODEL, TimedFitness, another, chance_of, source_in
 from tests.inline import InlinePool
 from tests.mutators.llm_server import LlmServer, Reply, Script
 
@@ -124,7 +123,7 @@ def answer(request: Mapping[str, Any], number: int) -> Reply:
     """An answer that depends on the conversation alone."""
     prompts = [m["content"] for m in request["messages"] if m["role"] == "user"]
     source = next(filter(None, map(source_in, reversed(prompts))))
-    chance = zlib.crc32(repr(request["messages"]).encode())
+    chance = chance_of(request)
     if chance % 9 == 0:
         return Reply("I had rather not.")
     tune = source.replace("[[launch]]", "[tune]\nWIDTH = [1, 2, 4, 8, 16]\n\n[[launch]]", 1)

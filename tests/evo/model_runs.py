@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import sys
 import time
@@ -46,6 +47,8 @@ DEVICE = DeviceInfo(
     Peaks("Example CPU, 2 threads", 20.0, 15.0, {"fp32": 200.0, "fp64": 100.0}, 2.5),
 )
 """The device that prompts tell of. Replies depend on prompts: with one that is measured, each process had its own."""
+DRAW = os.environ.get("EVO_TEST_DRAW", "")
+"""Another text has the scripted models say other things; no test may depend on it."""
 FENCE = "```cpp\n"
 """Text that a kernel file in an answer begins with."""
 
@@ -122,6 +125,11 @@ def source_in(prompt: str) -> str:
     return prompt.partition("```cpp untrusted\n")[2].partition("\n```")[0]
 
 
+def chance_of(request: Mapping[str, Any]) -> int:
+    """A number that the conversation and DRAW decide."""
+    return zlib.crc32((DRAW + repr(request["messages"])).encode())
+
+
 def another(words: str) -> str:
     """A line that makes a file another program to who reads it, and the same to a compiler."""
     return f'static_assert(true, "{words}");'
@@ -130,7 +138,7 @@ def another(words: str) -> str:
 def script(request: Mapping[str, Any], number: int) -> Reply:
     """A child that is the given kernel with one more declaration; now and then an answer that cannot be used."""
     prompt = request["messages"][1]["content"]
-    chance = zlib.crc32(repr(request["messages"]).encode()) % 10
+    chance = chance_of(request) % 10
     if chance == 0:
         return Reply("I had rather not.")
     if chance == 1 and number % 2:
@@ -147,7 +155,7 @@ def working(request: Mapping[str, Any], number: int) -> Reply:
     if "tools" not in request:
         return script(request, number)
     said = [m for m in request["messages"] if m["role"] == "assistant"]
-    chance = zlib.crc32(repr(request["messages"]).encode()) % 12
+    chance = chance_of(request) % 12
     if chance == 0 and number % 2:
         return Reply(status=500, error="overloaded")
     if (chance == 1 or number % 4 == 1) and len(said) % 4 != 3:

@@ -12,7 +12,6 @@ import re
 import shutil
 import subprocess
 import sys
-import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -44,7 +43,7 @@ from operators.definition.spec import Operator
 from operators.kernel import Kernel
 from tests.evo.browser import CHROMIUM
 from tests.evo.comparisons import ScriptedBackend, comparison, judge_on, run, serving
-from tests.evo.model_runs import FENCE, another, source_in
+from tests.evo.model_runs import FENCE, another, chance_of, source_in
 from tests.evo.pages import Page, Seen
 from tests.evo.test_cli import evo
 from tests.evo.test_judgement import Judging
@@ -69,7 +68,7 @@ class Reported:
 def hostile(request: Mapping[str, Any], number: int) -> Reply:
     prompts = [m["content"] for m in request["messages"] if m["role"] == "user"]
     source = next(filter(None, map(source_in, reversed(prompts))))
-    chance = zlib.crc32(repr(request["messages"]).encode())
+    chance = chance_of(request)
     return Reply(f"CHANGE: idea {chance} {HOSTILE}\n\n{FENCE}{source}\n{another(str(chance))} // {HOSTILE}\n```")
 
 

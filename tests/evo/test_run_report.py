@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,7 @@ from evo.version import engine_version
 from operators.errors import UserError
 from tests.evo import model_runs
 from tests.evo.browser import CHROMIUM, tab
-from tests.evo.model_runs import FENCE, another, source_in
+from tests.evo.model_runs import FENCE, another, chance_of, source_in
 from tests.evo.pages import Page
 from tests.evo.test_cli import evo
 from tests.evo.test_comparison_report import HOSTILE, same
@@ -58,7 +57,7 @@ class Reported:
 def hostile(request: Mapping[str, Any], number: int) -> Reply:
     prompts = [m["content"] for m in request["messages"] if m["role"] == "user"]
     source = next(filter(None, map(source_in, reversed(prompts))), "")
-    chance = zlib.crc32(repr(request["messages"]).encode())
+    chance = chance_of(request)
     return Reply(f"CHANGE: idea {chance} {HOSTILE}\n\n{FENCE}{source}\n{another(str(chance))} // {HOSTILE}\n```")
 
 
