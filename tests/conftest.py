@@ -6,6 +6,7 @@ import ctypes
 import gc
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -32,6 +33,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault(WITHOUT_COMPILER, "1")  # compiled rivals take seconds each; few tests ask for them
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell's background jobs do, and all that they start
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     settings.load_profile(FULL if config.getoption("--slow") else BRIEF)
 
 

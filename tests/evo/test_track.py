@@ -383,7 +383,7 @@ def test_ctrl_c_ends_a_look_of_a_tracker_without_a_word(tmp_path: Path) -> None:
                 assert time.monotonic() < until
                 time.sleep(0.1)
             looking.send_signal(signal.SIGINT)
-            _, said = looking.communicate(timeout=20)
+            _, said = looking.communicate(timeout=60)
         finally:
             looking.kill()
     assert (looking.returncode, said) == (130, "")

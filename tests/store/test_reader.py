@@ -319,7 +319,7 @@ def test_a_query_ends_on_ctrl_c(ask_it: str, finished: Path) -> None:
         time.sleep(1)  # it is within DuckDB by then, which says nothing of it
         asking.send_signal(signal.SIGINT)
         try:
-            assert asking.wait(10) == 0 and asking.stdout.read() == "stopped\n"
+            assert asking.wait(60) == 0 and asking.stdout.read() == "stopped\n"
         finally:
             asking.kill()
 
