@@ -12,7 +12,7 @@ import importlib
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from inspect import Parameter, Signature
+from inspect import Parameter, Signature, signature
 from typing import Any, Literal
 
 LIBRARIES = "libraries.py"
@@ -67,6 +67,11 @@ class LibraryCall:
     dtypes: tuple[str, ...] = ()
     """Element types of tasks; empty: all that its arrays know."""
 
+    @property
+    def rival(self) -> str:
+        """The module of the extra `rivals` that it is of, as RIVALS has it; empty for calls of other packages."""
+        return next((module for module in RIVALS if self.name.startswith(module)), "")
+
     def of(self, dtype: str) -> LibraryCall:
         """The call as it is in tasks of a dtype."""
         return replace(self, kind="composed") if self.kind == "call" and dtype in self.composed_in else self
@@ -99,6 +104,34 @@ def call(
     name += CONVERTED * converted
     kind = _kind(composed, converted)
     return LibraryCall(name, function, prepare, kind, (), arrays, targets or TARGETS[arrays], dtypes)
+
+
+def ready(
+    name: str,
+    prepare: Callable[..., Callable[[], Any]],
+    *,
+    converted: bool = False,
+    targets: tuple[str, ...] = (),
+    dtypes: tuple[str, ...] = (),
+) -> LibraryCall:
+    """Return a call for which all is prepared: `prepare` returns what takes no argument any more and is timed."""
+    return call(name, _called, prepare=prepare, converted=converted, targets=targets, dtypes=dtypes)
+
+
+def _called(prepared: Callable[[], Any]) -> Any:
+    return prepared()
+
+
+def with_arguments_of(
+    named: Callable[..., Iterable[Any]], function: Callable[..., Callable[[], Any]]
+) -> Callable[..., Callable[[], Any]]:
+    """Return `function` of all that `named` returns, which gets the arguments that the signature of `named` names."""
+
+    def made(**arguments: Any) -> Callable[[], Any]:
+        return function(*named(**arguments))
+
+    made.__signature__ = signature(named)  # type: ignore[attr-defined]
+    return made
 
 
 def _kind(composed: bool, converted: bool) -> Kind:

@@ -298,8 +298,8 @@ class TaskLibrary:
     def _wanted(self) -> list[LibraryCall]:
         """Those that may be tried in this process, of packages that are there."""
         compiler = os.environ.get(WITHOUT_COMPILER) != "1"
-        missing = tuple(name for name, found in versions(self._task.target).items() if name in RIVALS and not found)
-        offered = (call for call in self._declared() if not call.name.startswith(missing))
+        missing = {name for name, found in versions(self._task.target).items() if not found}
+        offered = (call for call in self._declared() if call.rival not in missing)
         return [call for call in offered if compiler or call.kind != "compiled"]
 
     @contextmanager

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from operators.libraries import LibraryCall, call, rival_module
+from operators.libraries import LibraryCall, ready, rival_module
 
 
 class Algorithm:
@@ -50,7 +50,7 @@ def sort() -> LibraryCall:
         made = compute.make_radix_sort(**arrays, order=compute.SortOrder.ASCENDING)
         return Algorithm(made, result, **arrays, num_items=len(x))
 
-    return call("cuda.compute.radix_sort", _called, prepare=prepare, targets=("cuda",))
+    return ready("cuda.compute.radix_sort", prepare, targets=("cuda",))
 
 
 def scan() -> LibraryCall:
@@ -63,8 +63,4 @@ def scan() -> LibraryCall:
         arguments = {"d_in": x, "d_out": result, "op": compute.OpKind.PLUS, "init_value": np.zeros(1, wide)}
         return Algorithm(compute.make_inclusive_scan(**arguments), result, **arguments, num_items=len(x))
 
-    return call("cuda.compute.inclusive_scan", _called, prepare=prepare, targets=("cuda",))
-
-
-def _called(prepared: Algorithm) -> Tensor:
-    return prepared()
+    return ready("cuda.compute.inclusive_scan", prepare, targets=("cuda",))

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from inspect import signature
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from operators.libraries import LibraryCall, call, rival_module
+from operators.libraries import LibraryCall, ready, rival_module, with_arguments_of
 
 ALGORITHMS = 32
 """Most algorithms that cuBLASLt is asked for; it names those first that it believes to be faster."""
@@ -74,12 +73,8 @@ class TunedProduct:
 
 def tuned_product(operands: Callable[..., tuple[Any, ...]]) -> LibraryCall:
     """Return the call of `TunedProduct`, whose arguments `operands` makes of the operator's tensors, as their views."""
-
-    def prepare(**named: Any) -> TunedProduct:
-        return TunedProduct(*operands(**named))
-
-    prepare.__signature__ = signature(operands)  # type: ignore[attr-defined]
-    return call("nvmath.linalg.advanced.Matmul (fastest algorithm)", _called, prepare=prepare, targets=("cuda",))
+    name = "nvmath.linalg.advanced.Matmul (fastest algorithm)"
+    return ready(name, with_arguments_of(operands, TunedProduct), targets=("cuda",))
 
 
 def structured_product(structure: Structure) -> LibraryCall:
@@ -99,8 +94,4 @@ def structured_product(structure: Structure) -> LibraryCall:
         made.plan()
         return made.execute
 
-    return call(f"nvmath.linalg.Matmul ({name})", _called, prepare=prepare, targets=("cuda",), dtypes=("fp32", "fp64"))
-
-
-def _called(prepared: Callable[[], Tensor]) -> Tensor:
-    return prepared()
+    return ready(f"nvmath.linalg.Matmul ({name})", prepare, targets=("cuda",), dtypes=("fp32", "fp64"))

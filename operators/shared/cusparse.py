@@ -8,7 +8,7 @@ constants are those of cusparse.h and library_types.h, of CUDA 11.8 to 13.
 from __future__ import annotations
 
 from collections.abc import Callable
-from inspect import signature
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from operators.cupy_stream import on_torchs_stream
-from operators.libraries import LibraryCall, call
+from operators.libraries import LibraryCall, ready, with_arguments_of
 
 CUDA_TYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 14}
 INT32, FROM_ZERO, ROW_MAJOR = 2, 0, 2
@@ -30,7 +30,7 @@ class Product:
     """y = A x, ready to be called. A is given as the two index arrays of its format; rows and columns are its own."""
 
     def __init__(
-        self, form: str, indices: tuple[Tensor, Tensor], values: Tensor, x: Tensor, shape: tuple[int, int], way: int
+        self, form: str, way: int, indices: tuple[Tensor, Tensor], values: Tensor, x: Tensor, shape: tuple[int, int]
     ) -> None:
         """`form`: csr (offsets of rows, columns), csc (offsets of columns, rows), coo (rows in order, columns), csrT.
 
@@ -107,20 +107,12 @@ def sparse_calls(form: str, matrix: Callable[..., Any], *, ndim: int, converted:
     if form == "csrT":
         ways = {"DEFAULT": 0}
     function = f"cusparseSp{'MV' if ndim == 1 else 'MM'}"
-
-    def prepared(way: int) -> Callable[..., Product]:
-        def prepare(**named: Any) -> Product:
-            indices, values, x, shape = matrix(**named)
-            return Product(form, indices, values, x, shape, way)
-
-        prepare.__signature__ = signature(matrix)  # type: ignore[attr-defined]
-        return prepare
-
     return [
-        call(f"{function} ({form}, {name})", _called, prepare=prepared(way), converted=converted, targets=("cuda",))
+        ready(
+            f"{function} ({form}, {name})",
+            with_arguments_of(matrix, partial(Product, form, way)),
+            converted=converted,
+            targets=("cuda",),
+        )
         for name, way in ways.items()
     ]
-
-
-def _called(prepared: Product) -> Tensor:
-    return prepared()

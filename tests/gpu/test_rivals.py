@@ -19,7 +19,7 @@ TASKS = [
     (name, dtype)
     for name, folder in sorted(folders().items())
     for dtype in ("fp32", "bf16")
-    if any(each.name.startswith(tuple(RIVALS)) and each.serves("cuda", dtype) for each in declared_libraries(folder))
+    if any(each.rival and each.serves("cuda", dtype) for each in declared_libraries(folder))
 ]
 
 
@@ -29,13 +29,16 @@ def test_each_call_is_timed_or_wrong(name: str, dtype: str, tmp_path: Path, monk
     stage = fitness(load(name), Task(name, dtype, "cuda"), workload_set="cpu", folder=tmp_path)
     assert isinstance(stage, Pipeline)
     try:
-        tried = stage.bench.library.choice().tried
+        tried = {trial.name: trial for trial in stage.bench.library.choice().tried}
     finally:
         stage.close()
-    assert tried[0].us, tried[0].left_out
-    for trial in tried:
-        package = next((package for module, package in RIVALS.items() if trial.name.startswith(module)), None)
-        if package and installed(package):
-            assert set(trial.us) == set(tried[0].us) or "out of bounds" in trial.lack, f"{trial.name}: {trial.left_out}"
-        elif package:
-            assert "the extra `rivals`" in trial.left_out
+    first = next(iter(tried.values()))
+    assert first.us, first.left_out
+    for each in declared_libraries(load(name).folder):
+        if not each.rival or not each.serves("cuda", dtype):
+            continue
+        if not installed(RIVALS[each.rival]):
+            assert each.name not in tried
+            continue
+        trial = tried[each.name]
+        assert set(trial.us) == set(first.us) or "out of bounds" in trial.lack, f"{trial.name}: {trial.left_out}"

@@ -233,7 +233,7 @@ def test_cusparse_is_told_bf16_values_and_fp32_sums(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(library, "spMV", lambda *of: told.append(of[-3]))
     x = torch.ones(3, dtype=torch.bfloat16)
     indices = (torch.tensor([0, 1], dtype=torch.int32), torch.tensor([2], dtype=torch.int32))
-    cusparse.Product("csr", indices, x[:1], x, (1, 3), 2)()
+    cusparse.Product("csr", 2, indices, x[:1], x, (1, 3))()
     assert told == [cusparse.CUDA_TYPES[torch.bfloat16]] * 3 + [cusparse.CUDA_TYPES[torch.float32]]
 
 
