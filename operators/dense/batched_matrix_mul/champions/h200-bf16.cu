@@ -6,9 +6,31 @@ RASTER = [8, 4, 16]
 [let]
 down = "batch * ceil_div(m, 256)"
 time256 = "100 * ceil_div(down * ceil_div(n, 256), sm_count // 2)"   # rounds, and what one of them takes
+time224 = "92 * ceil_div(down * ceil_div(n, 224), sm_count // 2)"
 time128 = "56 * ceil_div(down * ceil_div(n, 128), sm_count // 2)"
-width = "256 if time256 <= time128 else 128"
+width = "256 if time256 <= min(time224, time128) else (224 if time224 <= time128 else 128)"
 tiles = "down * ceil_div(n, width)"
+
+aligned = "n % 8 == 0 and k % 8 == 0"
+# Rows that are no whole vectors cannot be addressed by TMA: where it is worth it, they are copied into such as are.
+odd = "not aligned and batch * m * n * k >= 2 ** 25"
+k_wide = "ceil_div(k, 8) * 8"
+n_wide = "ceil_div(n, 8) * 8"
+
+[[buffer]]
+name = "a_wide_rows"
+dtype = "T"
+shape = ["batch * m * k_wide if odd else 1"]
+
+[[buffer]]
+name = "b_wide_rows"
+dtype = "T"
+shape = ["batch * k * n_wide if odd else 1"]
+
+[[buffer]]
+name = "c_wide_rows"
+dtype = "T"
+shape = ["batch * m * n_wide if odd else 1"]
 
 [[tensor_map]]
 name = "a_tiles"
@@ -36,27 +58,99 @@ strides = ["2 * n if n % 8 == 0 else 16", "2 * n * m if n % 8 == 0 else 16"]
 box = [64, 64, 1]
 swizzle = "128B"
 
+[[tensor_map]]
+name = "c_halves"
+tensor = "c"
+shape = ["n if n % 8 == 0 else 1", "m if n % 8 == 0 else 1", "batch if n % 8 == 0 else 1"]
+strides = ["2 * n if n % 8 == 0 else 16", "2 * n * m if n % 8 == 0 else 16"]
+box = [32, 64, 1]
+swizzle = "64B"
+
+[[tensor_map]]
+name = "a_wide"
+tensor = "a_wide_rows"
+shape = ["k", "m", "batch"]
+strides = ["2 * k_wide", "2 * k_wide * m"]
+box = [64, 128, 1]
+swizzle = "128B"
+l2_promotion = "L2_256B"
+
+[[tensor_map]]
+name = "b_wide"
+tensor = "b_wide_rows"
+shape = ["n", "k", "batch"]
+strides = ["2 * n_wide", "2 * n_wide * k"]
+box = [64, 64, 1]
+swizzle = "128B"
+l2_promotion = "L2_256B"
+
+[[tensor_map]]
+name = "c_wide"
+tensor = "c_wide_rows"
+shape = ["n", "m", "batch"]
+strides = ["2 * n_wide", "2 * n_wide * m"]
+box = [64, 64, 1]
+swizzle = "128B"
+
+[[tensor_map]]
+name = "c_halves_wide"
+tensor = "c_wide_rows"
+shape = ["n", "m", "batch"]
+strides = ["2 * n_wide", "2 * n_wide * m"]
+box = [32, 64, 1]
+swizzle = "64B"
+
+[[launch]]
+kernel = "widen"
+when = "odd"
+grid = ["ceil_div(batch * m * k_wide, 2048)"]
+block = [256]
+args = ["a", "a_wide_rows", "batch * m", "k", "k_wide"]
+
+[[launch]]
+kernel = "widen"
+when = "odd"
+grid = ["ceil_div(batch * k * n_wide, 2048)"]
+block = [256]
+args = ["b", "b_wide_rows", "batch * k", "n", "n_wide"]
+
 [[launch]]
 kernel = "multiply_tiles<256>"
-when = "n % 8 == 0 and k % 8 == 0 and width == 256"
+when = "(aligned or odd) and width == 256"
 grid = ["2 * ceil_div(tiles, ceil_div(tiles, sm_count // 2))"]
 block = [384]
 cluster = [2]
 shared = "1024 + 49152 * STAGES + 32768"
-args = ["a_tiles", "b_tiles", "c_tiles", "batch", "m", "n", "k"]
+args = ["a_wide if odd else a_tiles", "b_wide if odd else b_tiles", "c_wide if odd else c_tiles", "c_halves_wide if odd else c_halves", "batch", "m", "n", "k"]
+
+[[launch]]
+kernel = "multiply_tiles<224>"
+when = "(aligned or odd) and width == 224"
+grid = ["2 * ceil_div(tiles, ceil_div(tiles, sm_count // 2))"]
+block = [384]
+cluster = [2]
+shared = "1024 + 49152 * STAGES + 32768"
+args = ["a_wide if odd else a_tiles", "b_wide if odd else b_tiles", "c_wide if odd else c_tiles", "c_halves_wide if odd else c_halves", "batch", "m", "n", "k"]
 
 [[launch]]
 kernel = "multiply_tiles<128>"
-when = "n % 8 == 0 and k % 8 == 0 and width == 128"
+when = "(aligned or odd) and width == 128"
 grid = ["2 * ceil_div(tiles, ceil_div(tiles, sm_count // 2))"]
 block = [384]
 cluster = [2]
 shared = "1024 + 32768 * 6 + 32768"
-args = ["a_tiles", "b_tiles", "c_tiles", "batch", "m", "n", "k"]
+args = ["a_wide if odd else a_tiles", "b_wide if odd else b_tiles", "c_wide if odd else c_tiles", "c_halves_wide if odd else c_halves", "batch", "m", "n", "k"]
+
+[[launch]]
+kernel = "narrow"
+when = "odd"
+grid = ["ceil_div(batch * m * n, 2048)"]
+block = [256]
+args = ["c_wide_rows", "c", "batch * m", "n", "n_wide"]
 
 [[launch]]
 kernel = "multiply_any"
-when = "not (n % 8 == 0 and k % 8 == 0)"
+when = "not aligned and not odd"
 grid = ["ceil_div(m, 8)", "ceil_div(n, 32)", "min(batch, 65535)"]
 block = [32, 8]
 args = ["a", "b", "c", "batch", "m", "n", "k"]
@@ -65,7 +159,7 @@ typedef unsigned long long u64;
 
 // A block computes 128 x WIDTH of a matrix of c: two consumer warp groups, 64 x WIDTH each, and a producer. The two blocks
 // of a cluster lie one below the other (256 x WIDTH together) and share the tile of b: each fetches a half for both.
-// WIDTH is what fills the rounds best; results of few columns take 128.
+// WIDTH is what fills the rounds best; results of few columns take 128. Of 224 columns, 256 are fetched.
 constexpr int STEP = 64;
 constexpr int A_BYTES = 128 * STEP * 2;            // 16384
 constexpr int OUT_BOX = 64 * 64 * 2;               // 8192
@@ -136,6 +230,21 @@ __device__ __forceinline__ void multiply(float (&d)[128], u64 a, u64 b, int add)
         : SIXTEEN(0), SIXTEEN(16), SIXTEEN(32), SIXTEEN(48), SIXTEEN(64), SIXTEEN(80), SIXTEEN(96), SIXTEEN(112)
         : "l"(a), "l"(b), "r"(add));
 }
+__device__ __forceinline__ void multiply(float (&d)[112], u64 a, u64 b, int add) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.b32 p, %114, 0; "
+        "wgmma.mma_async.sync.aligned.m64n224k16.f32.bf16.bf16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
+        "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
+        "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
+        "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111}, "
+        "%112, %113, p, 1, 1, 0, 1; }"
+        : SIXTEEN(0), SIXTEEN(16), SIXTEEN(32), SIXTEEN(48), SIXTEEN(64), SIXTEEN(80), SIXTEEN(96)
+        : "l"(a), "l"(b), "r"(add));
+}
 __device__ __forceinline__ void multiply(float (&d)[64], u64 a, u64 b, int add) {
     asm volatile(
         "{ .reg .pred p; setp.ne.b32 p, %66, 0; "
@@ -176,11 +285,24 @@ __device__ __forceinline__ void stage_out(const float (&d)[SUMS], unsigned box, 
     }
 }
 
+// The last 32 of 224 columns: rows of 64 bytes, with the swizzle of that name.
+__device__ __forceinline__ void stage_half(const float (&d)[112], unsigned box, int box_row, int lane) {
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+        const int i = 96 + j * 8;
+        const unsigned to = box + box_row * 64 + (((j * 2 + lane / 16) ^ (box_row >> 1 & 3)) << 4);
+        const unsigned r0 = pack(d[i], d[i + 1]), r1 = pack(d[i + 2], d[i + 3]);
+        const unsigned r2 = pack(d[i + 4], d[i + 5]), r3 = pack(d[i + 6], d[i + 7]);
+        asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
+                     ::"r"(to), "r"(r0), "r"(r1), "r"(r2), "r"(r3) : "memory");
+    }
+}
+
 template <int WIDTH>
 __global__ void __launch_bounds__(384, 1) multiply_tiles(
     const CUtensorMap* a_tiles, const CUtensorMap* b_tiles,
-    const CUtensorMap* c_tiles, int batch, int m, int n, int k) {
-    constexpr int B_BYTES = WIDTH * STEP * 2, STAGE_BYTES = A_BYTES + B_BYTES, DEEP = WIDTH == 128 ? 6 : STAGES;
+    const CUtensorMap* c_tiles, const CUtensorMap* c_halves, int batch, int m, int n, int k) {
+    constexpr int B_BYTES = (WIDTH + 63) / 64 * B_BOX, STAGE_BYTES = A_BYTES + B_BYTES, DEEP = WIDTH == 128 ? 6 : STAGES;
     extern __shared__ __align__(16) unsigned char memory[];
     __shared__ alignas(8) u64 barriers[2 * DEEP];
     const unsigned tiles = ((unsigned)__cvta_generic_to_shared(memory) + 1023) & ~1023u;
@@ -195,6 +317,7 @@ __global__ void __launch_bounds__(384, 1) multiply_tiles(
         asm volatile("prefetch.tensormap [%0];" ::"l"(a_tiles) : "memory");
         asm volatile("prefetch.tensormap [%0];" ::"l"(b_tiles) : "memory");
         asm volatile("prefetch.tensormap [%0];" ::"l"(c_tiles) : "memory");
+        if constexpr (WIDTH == 224) asm volatile("prefetch.tensormap [%0];" ::"l"(c_halves) : "memory");
     }
 
     if (threadIdx.x == 0) {
@@ -224,8 +347,8 @@ __global__ void __launch_bounds__(384, 1) multiply_tiles(
                     expect(ready, STAGE_BYTES);
                     fetch(to, a_tiles, step * STEP, row, z, ready);
                     const unsigned half = to + A_BYTES + B_BYTES / 2 * rank;
-                    for (int box = 0; box < WIDTH / 128; box++)
-                        fetch_for_both(half + B_BOX * box, b_tiles, col + WIDTH / 2 * rank + 64 * box, step * STEP, z, ready);
+                    for (int box = 0; box < B_BYTES / B_BOX / 2; box++)
+                        fetch_for_both(half + B_BOX * box, b_tiles, col + B_BYTES / B_BOX * 32 * rank + 64 * box, step * STEP, z, ready);
                     if (++stage == DEEP) stage = 0, parity ^= 1;
                 }
             }
@@ -238,7 +361,7 @@ __global__ void __launch_bounds__(384, 1) multiply_tiles(
         const unsigned remote_empty = address_in(empty, lane & 1);  // lane 0 tells block 0, lane 1 block 1
         const int warp = threadIdx.x % 128 / 32;
         const bool leader = threadIdx.x % 128 == 0;
-        const unsigned boxes = out + group * (WIDTH == 256 ? 2 : WIDTH / 64) * OUT_BOX;
+        const unsigned boxes = out + group * 2 * OUT_BOX;
         const int box_row = warp * 16 + lane % 16;  // the row whose address this lane gives to stmatrix
         int stage = 0, parity = 0, held = -1;  // held: the stage lent to the output of the square before
         const int give_back = min(1, steps - 1);
@@ -270,7 +393,7 @@ __global__ void __launch_bounds__(384, 1) multiply_tiles(
             asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #pragma unroll
             for (int i = 0; i < WIDTH / 2; i++) asm volatile("" : "+f"(d[i])::"memory");
-            if constexpr (WIDTH == 256) {
+            if constexpr (WIDTH > 128) {
                 // The last stage is lent to the output: the arrivals of the two leaders' warps are put off until it has
                 // been read, in the next square. So all of the sums find room at once and nobody waits for stores.
                 if (warp != 0 && lane < 2) arrive_at(remote_empty + 8 * previous);
@@ -292,12 +415,13 @@ __global__ void __launch_bounds__(384, 1) multiply_tiles(
                     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
                 }
                 stage_out<2>(d, boxes, box_row, lane);
-                stage_out<3>(d, boxes + OUT_BOX, box_row, lane);
+                if constexpr (WIDTH == 256) stage_out<3>(d, boxes + OUT_BOX, box_row, lane);
+                else stage_half(d, boxes + OUT_BOX, box_row, lane);
                 asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
                 asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");
                 if (leader) {
                     put(c_tiles, col + 128, row, z, boxes);
-                    put(c_tiles, col + 192, row, z, boxes + OUT_BOX);
+                    put(WIDTH == 256 ? c_tiles : c_halves, col + 192, row, z, boxes + OUT_BOX);
                     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
                 }
                 // With fewer steps than stages no lent stage keeps one group from running a square ahead of the other.
@@ -321,7 +445,7 @@ __global__ void __launch_bounds__(384, 1) multiply_tiles(
     cluster_barrier();  // no block leaves while the other may still write to it
 }
 
-// Sizes that TMA cannot address: one thread per element, of several matrices where there are more than a grid has.
+// Small sizes that TMA cannot address: one thread per element, of several matrices where there are more than a grid has.
 extern "C" __global__ void __launch_bounds__(256) multiply_any(const T* a, const T* b, T* c, int batch, int m, int n, int k) {
     const int i = blockIdx.x * 8 + threadIdx.y, j = blockIdx.y * 32 + threadIdx.x;
     if (i >= m || j >= n) return;
@@ -330,5 +454,54 @@ extern "C" __global__ void __launch_bounds__(256) multiply_any(const T* a, const
         ACC sum = 0;
         for (int l = 0; l < k; l++) sum += load(a[row * k + l]) * load(b[((long long)s * k + l) * n + j]);
         c[row * n + j] = store(sum);
+    }
+}
+
+// Rows that are no whole vectors, which TMA cannot address, are copied into rows that are; the numbers behind their ends stand
+// outside of the tensor maps. A vector of the new row is four words of the old one, or parts of five.
+extern "C" __global__ void __launch_bounds__(256) widen(const T* from, T* to, int rows, int columns, int pitch) {
+    const unsigned v = blockIdx.x * 256 + threadIdx.x, across = pitch / 8, row = v / across;
+    if (row >= rows) return;
+    const int column = (v - row * across) * 8;
+    const long long first = (long long)row * columns + column;
+    uint4 found;
+    if (column + 8 <= columns && first + 8 < (long long)rows * columns) {
+        const unsigned* const words = reinterpret_cast<const unsigned*>(from) + first / 2;
+        const unsigned w0 = words[0], w1 = words[1], w2 = words[2], w3 = words[3];
+        if (first % 2) {
+            const unsigned w4 = words[4];
+            found = make_uint4(w0 >> 16 | w1 << 16, w1 >> 16 | w2 << 16, w2 >> 16 | w3 << 16, w3 >> 16 | w4 << 16);
+        } else {
+            found = make_uint4(w0, w1, w2, w3);
+        }
+    } else {
+        const unsigned short* const numbers = reinterpret_cast<const unsigned short*>(from) + first;
+        unsigned u[8];
+#pragma unroll
+        for (int e = 0; e < 8; e++) u[e] = column + e < columns ? numbers[e] : 0;
+        found = make_uint4(u[0] | u[1] << 16, u[2] | u[3] << 16, u[4] | u[5] << 16, u[6] | u[7] << 16);
+    }
+    reinterpret_cast<uint4*>(to)[v] = found;
+}
+// And back, eight numbers of the narrow rows, of one or several, to a thread.
+extern "C" __global__ void __launch_bounds__(256) narrow(const T* from, T* to, int rows, int columns, int pitch) {
+    const long long all = (long long)rows * columns, first = (blockIdx.x * 256ll + threadIdx.x) * 8;
+    if (first >= all) return;
+    const unsigned short* numbers = reinterpret_cast<const unsigned short*>(from);
+    long long row = first / columns;
+    int column = (int)(first - row * columns);
+    unsigned u[8];
+#pragma unroll
+    for (int e = 0; e < 8; e++) {
+        u[e] = first + e < all ? numbers[row * pitch + column] : 0;
+        if (++column == columns) column = 0, row++;
+    }
+    if (first + 8 <= all) {
+        *reinterpret_cast<uint4*>(to + first) = make_uint4(u[0] | u[1] << 16, u[2] | u[3] << 16, u[4] | u[5] << 16, u[6] | u[7] << 16);
+    } else {
+        unsigned short* const at = reinterpret_cast<unsigned short*>(to) + first;
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+            if (first + e < all) at[e] = u[e];
     }
 }
