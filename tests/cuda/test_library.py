@@ -10,7 +10,15 @@ import torch
 
 from fitness.cuda.running.driver import CudaError
 from fitness.cuda.running.runner import NO_MEMORY
-from fitness.cuda.session import KEPT_BYTES, KEPT_SESSIONS, RivalCode, enough_memory
+from fitness.cuda.session import (
+    AHEAD_CYCLES,
+    KEPT_BYTES,
+    KEPT_SESSIONS,
+    MOST_AHEAD_CYCLES,
+    Launch,
+    RivalCode,
+    enough_memory,
+)
 from fitness.judging.device import KernelFault
 from operators.errors import OperatorError
 from operators.libraries import call, compiled, own
@@ -38,6 +46,78 @@ def test_other_errors_stay_what_they_are(error: Exception) -> None:
     with pytest.raises(type(error)) as caught, enough_memory():
         raise error
     assert caught.value is error
+
+
+class Machine:
+    """A device of one cycle a nanosecond, and a host that is slow to queue: what `fitness.cuda.session` uses of CUDA.
+
+    A call takes 5 us of the device, from when both the device and the host have come to it.
+    """
+
+    CALL_NS = 5_000
+
+    def __init__(self, host_ns: list[int]) -> None:
+        """`host_ns` is what the host takes to queue each call, the last of it for all further ones."""
+        self._host_ns = host_ns
+        self._host, self._device = 0, 0
+        self.waits: list[int] = []
+
+    def _sleep(self, cycles: int) -> None:
+        self.waits.append(cycles)
+        self._device = max(self._host, self._device) + cycles
+
+    def call(self) -> str:
+        self._host += self._host_ns.pop(0) if len(self._host_ns) > 1 else self._host_ns[0]
+        self._device = max(self._host, self._device) + self.CALL_NS
+        return "answer"
+
+    def Event(self, enable_timing: bool) -> _Event:
+        return _Event(self)
+
+
+class _Event:
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+
+    def record(self) -> None:
+        self.at_ns = self._machine._device
+
+    def query(self) -> bool:
+        return self._machine._host >= self.at_ns
+
+    def synchronize(self) -> None:
+        self._machine._host = max(self._machine._host, self.at_ns)
+
+    def elapsed_time(self, end: _Event) -> float:
+        return 1e-6 * (end.at_ns - self.at_ns)
+
+
+def _timed(machine: Machine, launch: Launch) -> int:
+    while True:
+        answer, elapsed_ns = launch.timed()
+        assert answer == "answer"
+        if elapsed_ns is not None:
+            return elapsed_ns
+
+
+def test_a_call_that_a_busy_host_queues_late_is_timed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine([1_000, 20 * AHEAD_CYCLES, 20 * AHEAD_CYCLES, 20 * AHEAD_CYCLES, 1_000])
+    monkeypatch.setattr("fitness.cuda.session._cuda", machine)
+    launch = Launch(machine.call, None)
+    times = [_timed(machine, launch) for _ in range(5)]
+    assert times == [Machine.CALL_NS] * 5
+    assert max(machine.waits) > 10 * AHEAD_CYCLES
+    assert machine.waits[-1] == AHEAD_CYCLES  # the host has time again
+
+
+def test_a_call_that_waits_for_the_device_itself_is_timed_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine([2 * MOST_AHEAD_CYCLES])
+    monkeypatch.setattr("fitness.cuda.session._cuda", machine)
+    launch = Launch(machine.call, None)
+    assert _timed(machine, launch) > Machine.CALL_NS
+    waits = len(machine.waits)
+    _timed(machine, launch)
+    assert len(machine.waits) == waits + 1  # it is not tried with less again
 
 
 @pytest.mark.parametrize(
