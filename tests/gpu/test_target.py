@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 
 from fitness.cuda import gpu
 from fitness.cuda.compile.nvrtc import cutlass_folders
+from fitness.cuda.session import Launch
 from fitness.evaluation import Evaluation, Level, Status
 from fitness.judging import library
 from fitness.judging.base import Anchor, Built
@@ -31,6 +33,7 @@ from tests.gpu.kernels import EXAMPLES, FAULTS, FEATURES, NOMINAL_ALONE, OUTLIVE
 from tests.gpu.processes import kill, runners
 
 pytestmark = pytest.mark.gpu
+HOST_MS = 4
 
 
 @pytest.fixture(scope="module")
@@ -161,6 +164,21 @@ def test_a_confirmation_times_the_library_beside_the_kernel(stages) -> None:  # 
     assert (found.level, found.status, found.library_lack) == (Level.CONFIRMED, Status.CORRECT, "")
     assert [t.workload for t in found.library_timings] == [t.workload for t in found.timings]
     assert all(t.anchor_latency_us > 0 and t.pairs >= LIBRARY_PAIRS.start for t in found.library_timings)
+
+
+def test_a_call_that_the_host_queues_late_has_the_time_of_the_device_alone() -> None:
+    import torch
+
+    data = torch.ones(1 << 20, device="cuda")
+
+    def slow() -> torch.Tensor:
+        time.sleep(1e-3 * HOST_MS)
+        return data + 1
+
+    launch, elapsed_ns = Launch(slow, None), None
+    while elapsed_ns is None:
+        _, elapsed_ns = launch.timed()
+    assert 0 < elapsed_ns < 1e6 * HOST_MS / 2
 
 
 EACH_ITS_OWN = """
