@@ -20,11 +20,14 @@ from fitness.targets import GpuModels
 from operators.definition.fingerprint import fingerprint
 from operators.errors import UserError
 from operators.identity import digest
+from operators.libraries import versions
 
 KERNEL_FILES = "which kernel files there are"
 """A search from all of them asks for each of them by name."""
 ACCELERATOR = "accelerator_type:"
 """Prefix of Ray's name for a model of GPU that another machine has, which is one word of the model's name."""
+DRIVER = "driver"
+"""The GPU's driver, among the versions of a host."""
 
 
 @dataclass(frozen=True)
@@ -53,19 +56,22 @@ def conditions(config: RunConfig, gpus: GpuModels) -> Conditions:
     if config.ancestors == "all":
         for name, files in names.items():
             definitions[name][KERNEL_FILES] = digest(*files)
-    return Conditions(engine_version(), host(gpus), definitions)
+    return Conditions(engine_version(), host(gpus, config.target), definitions)
 
 
-def host(gpus: GpuModels) -> dict[str, object]:
-    """This machine; `gpus` are those that kernels run on."""
+def host(gpus: GpuModels, target: str) -> dict[str, object]:
+    """This machine, and the versions of the packages that a target's rivals are of; `gpus` are those that kernels run
+    on."""
+    known = {name: found for name, found in versions(target).items() if found}
     found: dict[str, object] = {
         "machine": platform.machine(),
         "system": platform.platform(),
         "python": platform.python_version(),
         "cpus": len(os.sched_getaffinity(0)),
         "processor": processor(),
+        "versions": known | ({DRIVER: gpus.driver} if gpus.driver else {}),
     }
-    return found | {"gpus": list(gpus.names), "gpu_driver": gpus.driver} if gpus.names else found
+    return found | ({"gpus": list(gpus.names)} if gpus.names else {})
 
 
 def check_tasks(asked: Collection[str], config: RunConfig) -> None:
@@ -134,8 +140,9 @@ def _bare(name: str) -> str:
 def _notes(then: Conditions, now: Conditions) -> Iterator[str]:
     if then.definitions is None:
         yield "the run was stopped before it noted its operators: whether they are as they were is not known"
-    drivers = [place.get("gpu_driver") for place in (then.host, now.host)]
-    if all(drivers) and drivers[0] != drivers[1]:
-        yield f"the GPU's driver is {drivers[1]} now; the run began with {drivers[0]}"
+    before, after = (place.get("versions", {}) for place in (then.host, now.host))
+    for name, version in after.items():
+        if before.get(name, version) != version:
+            yield f"{'the GPU driver' if name == DRIVER else name} is {version} now; the run began with {before[name]}"
     if then.engine.split()[0] != now.engine.split()[0]:
         yield f"this is kernel-evo {now.engine}; the run began with {then.engine}"

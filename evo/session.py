@@ -127,7 +127,7 @@ def run_row(config: RunConfig, folder: Path, gpus: GpuModels = NO_GPUS) -> dict[
         "engine_version": engine_version(),
         "seed": config.seed,
         "config_json": config.to_json(),
-        "host_json": compact(host(gpus)),
+        "host_json": compact(host(gpus, config.target)),
     }
 
 

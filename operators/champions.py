@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 import tomllib
 from collections.abc import Iterable
@@ -77,8 +78,9 @@ class Champion(BaseModel):
     """Steps from the kernel that the run started from: what made each."""
     engine: str = ""
     """The kernel-evo that measured it."""
-    driver: str = ""
-    """The version of the GPU's driver."""
+    versions: dict[str, str] = {}
+    """By name, the versions of the packages that its rivals are of, and of the GPU's driver; empty where they were not
+    kept."""
     library: tuple[str, ...] = ()
     """The rivals that it was compared with, each on the workloads where it was the fastest."""
     untried: tuple[str, ...] = ()
@@ -213,9 +215,13 @@ def _entry(record: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml(name)
+
+
 def _toml(value: Any) -> str:
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{name} = {_toml(inner)}" for name, inner in value.items()) + "}"
+        return "{" + ", ".join(f"{_key(name)} = {_toml(inner)}" for name, inner in value.items()) + "}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_toml, value))}]"
     if isinstance(value, str):  # JSON escapes what TOML does, but for DEL

@@ -151,7 +151,7 @@ class _Judge:
             workloads=self.config["workload_set"], status=verdict.status,
             of_roofline=self._of_roofline(task, verdict), run=self.run.id, kernel=best.id, values=best.values,
             lineage=tuple(_steps(lineage)), engine=self.engine,
-            driver=str(self.host.get("gpu_driver", "")), over_naive_by_size=_by_size(beside), **_measured(verdict),
+            versions=self.host.get("versions", {}), over_naive_by_size=_by_size(beside), **_measured(verdict),
         )  # fmt: skip
         current = standing(operator, place, task.target, task.dtype)
         if current is None:

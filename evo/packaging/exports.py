@@ -21,7 +21,7 @@ from evo.api import Run
 from evo.config import DEFAULT_SETS
 from evo.evaluate import task_of
 from evo.packaging.package import ROOT, write_folder
-from evo.report.amounts import count
+from evo.report.amounts import count, versions
 from evo.report.document import number, text
 from evo.report.output import Scrubber, login
 from evo.report.render import markdown_table
@@ -261,6 +261,7 @@ def _card(run: Run, counts: Mapping[str, int], scrub: Scrubber) -> str:
     """README.md, with the head that hubs of data sets read."""
     row, total = run.row, sum(counts.values())
     host: dict[str, Any] = json.loads(row["host_json"])
+    told = host | {"versions": versions(host)}
     # A viewer refuses a file without rows.
     configs = [f"  - config_name: {part}\n    data_files: {part}.parquet" for part, count in counts.items() if count]
     return CARD.format(
@@ -271,5 +272,5 @@ def _card(run: Run, counts: Mapping[str, int], scrub: Scrubber) -> str:
             [text("file", "file", code=True), number("rows", "rows", count), text("holds", "holds")],
             [{"file": f"{part}.parquet", "rows": rows, "holds": ABOUT[part]} for part, rows in counts.items()],
         ),
-        machine="\n".join(f"- {name}: {scrub(str(value))}" for name, value in host.items()),
+        machine="\n".join(f"- {name}: {scrub(str(value))}" for name, value in told.items()),
     )  # fmt: skip

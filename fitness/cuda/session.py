@@ -273,7 +273,7 @@ class RivalCode:
 RIVAL_CODE = RivalCode()
 
 
-class Launch:
+class QueuedCall:
     """A call of the library on the buffers of one slot, between two events.
 
     The host is busy with other processes at times, so that a call may be queued when its clock runs already: such a
@@ -322,7 +322,7 @@ class LibrarySession:
         self._memory = torch.cuda.graph_pool_handle()
         self._is_open = True
         RIVAL_CODE.opened(call)
-        self._slots: dict[int, tuple[Question, CudaRegion, Launch]] = {}
+        self._slots: dict[int, tuple[Question, CudaRegion, QueuedCall]] = {}
 
     def bind(self, slot: int, question: Question, *, at_end: bool) -> None:
         with enough_memory():
@@ -365,7 +365,7 @@ class LibrarySession:
     def _arrays(self) -> AbstractContextManager[None]:
         return on_torchs_stream() if self._call.arrays == "cupy" else nullcontext()
 
-    def _captured(self, call: Callable[[], Any]) -> Launch:
+    def _captured(self, call: Callable[[], Any]) -> QueuedCall:
         """The call as a CUDA graph, so that Python's part of it is not timed.
 
         Where it cannot be captured it is called as it is, and the device waits for as long as that takes to be queued.
@@ -392,13 +392,13 @@ class LibrarySession:
                 result = library()
         except (RuntimeError, OperatorError):
             torch.cuda.synchronize()
-            return Launch(library, call, queued_ns=queued_ns)
+            return QueuedCall(library, call, queued_ns=queued_ns)
 
         def replay() -> Any:
             graph.replay()
             return result
 
-        return Launch(replay, call)
+        return QueuedCall(replay, call)
 
     def _store(self, result: Any, question: Question, work: CudaRegion) -> None:
         outputs = {t.name: t for t in self._oracle.operator.outputs}

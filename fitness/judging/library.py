@@ -18,8 +18,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -34,7 +32,7 @@ from operators.definition.spec import Operator, Task, Workload
 from operators.errors import OperatorError
 from operators.files import read_bytes
 from operators.identity import digest
-from operators.libraries import LIBRARIES, RIVALS, WITHOUT_COMPILER, Arrays, LibraryCall
+from operators.libraries import LIBRARIES, WITHOUT_COMPILER, Arrays, LibraryCall, versions
 
 ROUNDS = range(3, 10)
 """Least and most rounds in which a call is timed on every workload."""
@@ -47,16 +45,6 @@ CLOSE = 1.02
 CRASHES = 2
 """Crashes in a row after which a call is not made any more: one alone may be the machine's fault."""
 _FATAL = re.compile(r"^Fatal Python error: (.*)$", re.MULTILINE)
-DISTRIBUTIONS: Mapping[str, tuple[str, ...]] = {
-    "torch": ("torch",), "numpy": ("numpy",), "scipy": ("scipy",),
-    "cupy": ("cupy-cuda13x", "cupy-cuda12x", "cupy-cuda11x", "cupy"), "triton": ("triton",),
-    **{module: (package,) for module, package in RIVALS.items()},
-}  # fmt: skip
-"""Names of packages where they are installed from."""
-OF_TARGET: Mapping[str, tuple[str, ...]] = {
-    "cpu": ("torch", "numpy", "scipy"), "cuda": ("torch", "triton", "cupy", *RIVALS),
-}  # fmt: skip
-"""The packages that a target's calls are of."""
 
 
 @dataclass(frozen=True)
@@ -144,21 +132,6 @@ class BaselineChoice:
             return ""
         where = f"no call serves {', '.join(without)}: " if served else ""
         return where + "; ".join(f"{t.name}: {t.left_out}" for t in self.tried if t.left_out)
-
-
-@lru_cache
-def versions(target: str) -> dict[str, str]:
-    """Return the versions of the packages whose calls a target has; of one that is not installed, an empty text."""
-    return {name: _version(DISTRIBUTIONS[name]) for name in OF_TARGET[target]}
-
-
-def _version(distributions: Sequence[str]) -> str:
-    for name in distributions:
-        try:
-            return version(name)
-        except PackageNotFoundError:
-            continue
-    return ""
 
 
 # --- sessions ---------------------------------------------------------------------------------------------------------

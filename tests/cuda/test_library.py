@@ -15,7 +15,7 @@ from fitness.cuda.session import (
     KEPT_BYTES,
     KEPT_SESSIONS,
     MOST_AHEAD_CYCLES,
-    Launch,
+    QueuedCall,
     RivalCode,
     enough_memory,
 )
@@ -48,7 +48,7 @@ def test_other_errors_stay_what_they_are(error: Exception) -> None:
     assert caught.value is error
 
 
-class Machine:
+class SlowHost:
     """A device of one cycle a nanosecond, and a host that is slow to queue: what `fitness.cuda.session` uses of CUDA.
 
     A call takes 5 us of the device, from when both the device and the host have come to it.
@@ -76,7 +76,7 @@ class Machine:
 
 
 class _Event:
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: SlowHost) -> None:
         self._machine = machine
 
     def record(self) -> None:
@@ -92,7 +92,7 @@ class _Event:
         return 1e-6 * (end.at_ns - self.at_ns)
 
 
-def _timed(machine: Machine, launch: Launch) -> int:
+def _timed(machine: SlowHost, launch: QueuedCall) -> int:
     while True:
         answer, elapsed_ns = launch.timed()
         assert answer == "answer"
@@ -101,20 +101,20 @@ def _timed(machine: Machine, launch: Launch) -> int:
 
 
 def test_a_call_that_a_busy_host_queues_late_is_timed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = Machine([1_000, 20 * AHEAD_CYCLES, 20 * AHEAD_CYCLES, 20 * AHEAD_CYCLES, 1_000])
+    machine = SlowHost([1_000, 20 * AHEAD_CYCLES, 20 * AHEAD_CYCLES, 20 * AHEAD_CYCLES, 1_000])
     monkeypatch.setattr("fitness.cuda.session._cuda", machine)
-    launch = Launch(machine.call, None)
+    launch = QueuedCall(machine.call, None)
     times = [_timed(machine, launch) for _ in range(5)]
-    assert times == [Machine.CALL_NS] * 5
+    assert times == [SlowHost.CALL_NS] * 5
     assert max(machine.waits) > 10 * AHEAD_CYCLES
     assert machine.waits[-1] == AHEAD_CYCLES  # the host has time again
 
 
 def test_a_call_that_waits_for_the_device_itself_is_timed_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = Machine([2 * MOST_AHEAD_CYCLES])
+    machine = SlowHost([2 * MOST_AHEAD_CYCLES])
     monkeypatch.setattr("fitness.cuda.session._cuda", machine)
-    launch = Launch(machine.call, None)
-    assert _timed(machine, launch) > Machine.CALL_NS
+    launch = QueuedCall(machine.call, None)
+    assert _timed(machine, launch) > SlowHost.CALL_NS
     waits = len(machine.waits)
     _timed(machine, launch)
     assert len(machine.waits) == waits + 1  # it is not tried with less again

@@ -15,7 +15,7 @@ from tests.evo.test_cli import evo
 from tests.store.story import stored, story
 
 HOST = {"processor": "AMD EPYC", "cpus": 2, "python": "3.11.7", "system": "Linux"}
-GPUS = {"gpus": ["H200", "H200"], "gpu_driver": "580"}
+GPUS = {"gpus": ["H200", "H200"], "versions": {"torch": "2.11.0", "driver": "580"}}
 
 
 @pytest.mark.slow
@@ -32,7 +32,7 @@ def test_a_run_claims_what_is_confirmed_alone(tmp_path: Path) -> None:
     assert "softmax/fp32/cpu" in card["Evaluation"] and "fp64" in card["Evaluation"]
     assert card["Ships"].startswith("1 confirmed kernel as source") and "11 candidates" in card["Ships"]
     assert "0.75 USD" in card["Budget"] and card["Budget"].endswith("models: big")
-    assert card["Hardware"] == "2x H200, 2 cores of AMD EPYC" and "driver 580" in card["Versions"]
+    assert card["Hardware"] == "2x H200, 2 cores of AMD EPYC" and card["Versions"].endswith("torch 2.11.0, driver 580")
 
 
 def test_a_comparison_says_what_it_registered(

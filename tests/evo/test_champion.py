@@ -93,7 +93,7 @@ def searched(operator: Operator, tmp_path: Path) -> Iterator[Callable[..., Run]]
             ]  # fmt: skip
         known = fingerprint(operator, target="cuda", workload_set=changed.get("workload_set", "cpu"))
         config = {"operators": [str(operator.folder)], "target": "cuda", "workload_set": "cpu"} | changed
-        host = {"gpus": ["NVIDIA H200"], "gpu_driver": "570.1", "processor": "P"}
+        host = {"gpus": ["NVIDIA H200"], "versions": {"driver": "570.1"}, "processor": "P"}
         kernels = [
             {"kernel_id": k.id, "source_id": k.source_id, "operator": "axpb", "target": "cuda", "source": k.source,
              "values_json": json.dumps(dict(k.values))}
@@ -131,7 +131,7 @@ def test_a_confirmed_kernel_that_is_faster_beyond_doubt_takes_the_place_of_the_c
     assert new.author == "openai/big, tune, from champions/h200.cu (ann)"
     assert [step.split(" ", 1)[1] for step in new.lineage][1:] == ["rewrite by openai/big: vectors", "tune: BLOCK 512"]
     assert (new.run, new.values, new.added, new.level) == (found.id, {"BLOCK": 512}, date(2026, 11, 23), "confirmed")
-    assert (new.device, new.driver, new.engine) == ("NVIDIA H200", "570.1", "1.0")
+    assert (new.device, new.versions, new.engine) == ("NVIDIA H200", {"driver": "570.1"}, "1.0")
     assert new.over_naive == 3.32 and new.over_previous == 1.221 and new.previous == "h200.cu, ann"
     assert {size: round(around[0], 2) for size, around in new.over_naive_by_size.items()} == {"n=0": 7.39, "n=1": 1.63}
     low, high = new.over_previous_interval or (0, 0)

@@ -526,10 +526,12 @@ def test_gpus_of_different_models_are_refused() -> None:
         compatibility.conditions(GPU, GpuModels(("accelerator_type:H100", "accelerator_type:H200")))
 
 
-def test_another_driver_is_noted() -> None:
+def test_other_versions_are_noted() -> None:
     gpus = {"gpus": ["NVIDIA H200"]}
-    (note,) = check_same(made(**gpus, gpu_driver="570.1"), made(**gpus, gpu_driver="580.2"), GPU, run="r")
-    assert note == "the GPU's driver is 580.2 now; the run began with 570.1"
-    assert compatibility.host(GpuModels(("NVIDIA H200",), "580.2")) | gpus == compatibility.host(
-        GpuModels(("NVIDIA H200",), "580.2")
-    )
+    then, now = ({"driver": "570.1", "torch": "2.11"}, {"driver": "580.2", "torch": "2.12", "nvmath": "1.0"})
+    assert check_same(made(**gpus, versions=then), made(**gpus, versions=now), GPU, run="r") == [
+        "the GPU driver is 580.2 now; the run began with 570.1", "torch is 2.12 now; the run began with 2.11"
+    ]  # fmt: skip
+    found = compatibility.host(GpuModels(("NVIDIA H200",), "580.2"), "cuda")
+    assert found["gpus"] == gpus["gpus"]
+    assert found["versions"] == {"torch": torch.__version__, "driver": "580.2"} | found["versions"]  # type: ignore[operator]

@@ -17,7 +17,7 @@ import pytest
 
 from fitness.cuda import gpu
 from fitness.cuda.compile.nvrtc import cutlass_folders
-from fitness.cuda.session import Launch
+from fitness.cuda.session import QueuedCall
 from fitness.evaluation import Evaluation, Level, Status
 from fitness.judging import library
 from fitness.judging.base import Anchor, Built
@@ -175,7 +175,7 @@ def test_a_call_that_the_host_queues_late_has_the_time_of_the_device_alone() -> 
         time.sleep(1e-3 * HOST_MS)
         return data + 1
 
-    launch, elapsed_ns = Launch(slow, None), None
+    launch, elapsed_ns = QueuedCall(slow, None), None
     while elapsed_ns is None:
         _, elapsed_ns = launch.timed()
     assert 0 < elapsed_ns < 1e6 * HOST_MS / 2
