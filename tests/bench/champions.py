@@ -297,7 +297,8 @@ def _renewed(entry: Entry, row: Row | None) -> Champion:
     known = entry.record
     if row is None or (row["untried"] and (not known.untried or "compiled" in map(kind_of, known.library))):
         return known
-    return known.model_copy(update=_figures(row) | {"text_digest": text_digest(entry.kernel.source)})
+    # A note is one on the verdict that this one takes the place of.
+    return known.model_copy(update=_figures(row) | {"text_digest": text_digest(entry.kernel.source), "note": ""})
 
 
 def _figures(row: Row) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from fitness.profiling.roofline import Peaks, roofline
 from fitness.testing import ScriptedFitness
 from mutators.edits import AnswerError, child_source
 from operators.catalog import folders, load
-from operators.champions import champions, records_text
+from operators.champions import champions, records_text, write_records
 from operators.definition.spec import CHAMPIONS, Task
 from operators.kernel import Kernel
 from tests.bench import champions as bench
@@ -218,7 +218,7 @@ def test_what_was_measured_by_size_stays_in_the_record(tmp_path: Path) -> None:
     measured = row(
         "softmax", over_library=[1.0, 0.9, 1.1], kinds=["call"], calls=["torch.softmax"], untried="",
         beside_library=sizes, beside_naive={listed: [3.0, 2.9, 3.1]}, device="D", workloads="cpu",
-        judged="2026-01-31",
+        judged="2026-01-31", versions={"torch": "2.11.0", "cuda.compute": "1.2.1"},
     )  # fmt: skip
     renewed = entry.record.model_copy(update=bench._figures(measured))
     (tmp_path / CHAMPIONS).mkdir()
@@ -311,6 +311,8 @@ def test_what_was_measured_anew_goes_into_the_records(tmp_path: Path, monkeypatc
     shutil.copytree(load("softmax").folder, tmp_path / "softmax")
     operator = load(str(tmp_path / "softmax"))
     monkeypatch.setattr(bench, "load", lambda name: operator)
+    noted = [each.model_copy(update={"note": "not confirmed yet"}) for each in champions(operator.folder)]
+    write_records(operator, noted)
     fp32, bf16 = (next(bench.entries(["softmax"], [dtype])) for dtype in ("fp32", "bf16"))
     figures = {"over_library": [1.25, 1.2, 1.3], "calls": ["torch.compile(torch.softmax)"], "untried": ""}
     measured = {"workloads": "realistic", "judged": "2026-11-27", "device": "NVIDIA H200"} | figures
@@ -320,6 +322,7 @@ def test_what_was_measured_anew_goes_into_the_records(tmp_path: Path, monkeypatc
     assert (known.over_naive, known.over_library, known.over_library_interval) == (27.0, 1.25, (1.2, 1.3))
     assert (known.library, known.untried, known.judged) == (("torch.compile(torch.softmax)",), (), date(2026, 11, 27))
     assert known.lineage == fp32.record.lineage and known.added == fp32.record.added
+    assert not known.note, "it was one on the verdict before"
     elsewhere = [each | {"device": "NVIDIA H100", "over_naive": [1.0, 1.0, 1.0]} for each in rows]
     assert bench.record(elsewhere) == 0, "a champion of another device"
     weaker = [each | {"over_library": [9.0, 8.0, 10.0], "calls": ["torch.softmax"], "untried": "it"} for each in rows]
