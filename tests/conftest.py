@@ -8,6 +8,8 @@ import os
 import shutil
 import signal
 import sys
+import sysconfig
+import venv
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -72,6 +74,18 @@ def _has_gpu() -> bool:
     except OSError:
         return False
     return driver.cuInit(0) == 0
+
+
+@pytest.fixture
+def accented_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A Python, `sys.executable`, whose `.pth` file names a folder beyond ASCII, as that of a checkout there does."""
+    place = tmp_path / "K\u00e9rnel evo"
+    venv.create(place, symlinks=True)
+    (packages,) = place.glob("lib/python*/site-packages")
+    (packages / "nvidia").symlink_to(Path(sysconfig.get_path("purelib"), "nvidia"))  # NVRTC is looked for there
+    (packages / "checkout.pth").write_text(f"{place}\n", encoding="utf-8")
+    monkeypatch.setattr(sys, "executable", str(place / "bin" / "python"))
+    return sys.executable
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -37,6 +37,7 @@ from fitness.profiling.roofline import Peaks
 from fitness.sandbox.lock import fair_lock
 from fitness.sandbox.memory import Region
 from fitness.sandbox.native import cache_folder, compiler_environment
+from fitness.sandbox.processes import PYTHON_LOCALE
 from fitness.sandbox.room import machine_scratch_bytes, scratch_problem
 from operators.catalog import functions
 from operators.definition.spec import Operator, Task, Workload
@@ -212,6 +213,7 @@ class CpuDevice:
             # Results take memory that was there before: a kernel's outputs need no new pages either.
             "MALLOC_MMAP_MAX_": "0",
             "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
+            **PYTHON_LOCALE,
             **compiler_environment(),
         }
         dims: list[dict[str, int]] = [{}] + [dict(case.dims) for sets in cases for case in sets]

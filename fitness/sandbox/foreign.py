@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import operators
-from fitness.sandbox.processes import GIB
+from fitness.sandbox.processes import GIB, PYTHON_LOCALE
 
 MEMORY_BYTES = 12 * GIB
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", "TORCHDYNAMO_DISABLE": "1"}
@@ -24,7 +24,7 @@ def furnished(place: str, files: Mapping[str, str]) -> tuple[dict[str, str], lis
     ours = Path(operators.__file__).resolve().parent
     Path(place, "operators").symlink_to(ours)  # what else lies beside the package is out of reach
     libraries = _library_folders(ours)
-    environment = {"PYTHONPATH": os.pathsep.join([place, *libraries]), "HOME": place, **ENVIRONMENT}
+    environment = {"PYTHONPATH": os.pathsep.join([place, *libraries]), "HOME": place, **PYTHON_LOCALE, **ENVIRONMENT}
     return environment, [*_readable(str(ours)), *libraries]
 
 

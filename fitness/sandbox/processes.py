@@ -20,6 +20,10 @@ JAIL_ENDS_S = 5.0
 """Within this time a jail has ended what it held; it is killed otherwise."""
 
 
+PYTHON_LOCALE = {"LC_ALL": "C.UTF-8"}
+"""Environment of Python processes: in the locale `C`, 3.11 reads no `.pth` file that names a folder beyond ASCII."""
+
+
 @dataclass(frozen=True)
 class ProcessOutcome:
     """Outcome of a confined command."""

@@ -31,6 +31,12 @@ def job(unit: str) -> CompileJob:
     return CompileJob(unit, ("f",), "sm_90a", tuple(map(str, nvrtc.include_folders())))
 
 
+@pytest.mark.slow
+def test_it_starts_where_a_folder_of_pythons_has_a_name_beyond_ascii(compiler: Compiler, accented_python: str) -> None:
+    with Compiler() as another:
+        assert another.compile(job(GOOD)).lowered == {"f": "f"}
+
+
 def test_code_ptx_and_names_come_back(compiler: Compiler) -> None:
     made = compiler.compile(job(GOOD))
     assert made.cubin[:4] == b"\x7fELF"

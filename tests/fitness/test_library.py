@@ -104,6 +104,19 @@ def test_a_task_takes_the_fastest_right_call_and_keeps_it(
     assert "numpy.add left out: " in told
 
 
+@pytest.mark.slow
+def test_calls_are_timed_where_a_folder_of_pythons_has_a_name_beyond_ascii(
+    with_calls: Operator, tmp_path: Path, accented_python: str
+) -> None:
+    (with_calls.folder / "libraries.py").unlink()
+    stage = CpuFitness(with_calls, Task("axpb", "fp32", "cpu"), workload_set="cpu", folder=tmp_path)
+    try:
+        (trial,) = stage.bench.library.choice().tried
+        assert {*trial.us} == {workload.name for workload in stage.workloads}, trial.left_out
+    finally:
+        stage.close()
+
+
 class Machine:
     """Calls whose times and faults are made up: what stands for a workload is microseconds, or the fault there."""
 

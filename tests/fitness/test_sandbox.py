@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from fitness.sandbox.foreign import furnished
 from fitness.sandbox.native import jailed
 from fitness.sandbox.processes import ended, kill_group, run_confined
 from tests.redteam.processes import adopt_orphans, descendants, left_over
@@ -43,6 +44,18 @@ def test_a_deadline_ends_the_whole_session(tmp_path: Path) -> None:
     child = int((tmp_path / "child").read_text())
     while alive(child):
         time.sleep(0.01)
+
+
+def test_a_foreign_source_has_a_python_that_starts_beside_any_name_of_a_folder(
+    accented_python: str, tmp_path: Path
+) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    environment, _ = furnished(str(place), {"source.py": ""})
+    ended_well = run_confined(
+        [accented_python, "-c", "import source"], cwd=str(place), timeout_s=60, environment=environment
+    )
+    assert ended_well.returncode == 0, ended_well.output
 
 
 @pytest.mark.parametrize("alone", [True, False])

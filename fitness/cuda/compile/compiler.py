@@ -17,7 +17,7 @@ from fitness.cuda.compile.nvrtc import Compiled, CompileJob, include_folders
 from fitness.judging.base import COMPILE_LIMIT_S, PATIENCE
 from fitness.sandbox.channel import receive, receive_frame, send_frame
 from fitness.sandbox.native import built
-from fitness.sandbox.processes import GIB, kill_group, start_child
+from fitness.sandbox.processes import GIB, PYTHON_LOCALE, kill_group, start_child
 from operators.errors import UserError
 
 TIMEOUT_S = COMPILE_LIMIT_S["cuda"]
@@ -92,7 +92,7 @@ class Compiler:
         ours, theirs = socket.socketpair()
         library = str(built("cuda/confine.cpp", "-shared", "-fPIC"))
         command = [sys.executable, "-m", "fitness.cuda.compile.nvrtc", str(theirs.fileno()), folders, library]
-        environment = {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1", "LC_ALL": "C"}
+        environment = {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1"} | PYTHON_LOCALE
         environment |= {k: os.environ[k] for k in ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH") if k in os.environ}
         self._process = start_child(
             command,

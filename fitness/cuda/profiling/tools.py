@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fitness.cuda.profiling.solo import Solo
 from fitness.cuda.running.driver import ENVIRONMENT
-from fitness.sandbox.processes import ProcessOutcome, run_confined
+from fitness.sandbox.processes import PYTHON_LOCALE, ProcessOutcome, run_confined
 
 FOLDERS = ("/usr/local/cuda/bin", "/usr/local/cuda-*/bin", "/opt/cuda/bin", "/opt/nvidia/nsight-compute/*")
 
@@ -50,6 +50,7 @@ def watch(tool: Sequence[str], solo: Path, *, scratch: Path, timeout_s: float) -
     same, and nothing of the environment is passed on but what the driver goes by.
     """
     environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment |= PYTHON_LOCALE
     command = [*tool, sys.executable, "-m", "fitness.cuda.profiling.solo", str(solo)]
     return _confined(command, scratch, timeout_s, environment)
 
