@@ -385,8 +385,8 @@ class Verdicts:
         """See `evo.workers.pool.tried`; every worker that it costs is noted."""
 
         async def lost(error: WorkerLost) -> None:
-            if self.stopping:
-                raise error
+            if self.stopping:  # a job whose worker ends with the search is given up as all that is cancelled
+                raise asyncio.CancelledError from error
             await self._commit(records.event_rows("worker_lost", {"error": str(error)}, at=self._now(), task=job.task))
 
         return await tried(self._pool, job, lost, self._waits)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -105,7 +106,12 @@ class WorkerProcess:
 
     def __init__(self, spec: WorkerSpec, environment: Mapping[str, str]) -> None:
         seen = {"CUDA_VISIBLE_DEVICES": spec.device} if spec.device else {}
-        self._process, self._connection = fresh_python(ENTRY, str(os.getpid()), environment={**environment, **seen})
+        # Ctrl-C is for the driver: a worker that starts has it held back, until it is ready to ignore it.
+        held_back = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self._process, self._connection = fresh_python(ENTRY, str(os.getpid()), environment={**environment, **seen})
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, held_back)
         self._connection.send(spec)
         self._asking = threading.Lock()
 
@@ -119,6 +125,11 @@ class WorkerProcess:
             except (EOFError, OSError):
                 self._connection.close()
                 raise
+
+    @property
+    def pid(self) -> int:
+        """The number of its process."""
+        return self._process.pid
 
     def signal(self) -> None:
         """It ends the process, without waiting for that."""

@@ -181,6 +181,7 @@ def serve(connection: Connection, owner: int) -> None:
     """The worker takes a WorkerSpec, then answers messages until its owner, by process id, is gone."""
     end_with(owner, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver, which ends us in good order
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # it was held back while we started
     try:
         spec: WorkerSpec = connection.recv()
         if spec.cores:

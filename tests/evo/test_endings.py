@@ -14,7 +14,7 @@ from evo.search.driver import Search
 from evo.search.watchdog import RESTARTS_AFTER, Watchdog
 from evo.session import run_row
 from evo.store import Store, query
-from evo.workers.jobs import Build, Found, Job, Screen, TakeProfile
+from evo.workers.jobs import Build, Found, Job, Propose, Screen, TakeProfile
 from evo.workers.pool import RunningJob, WorkerLost
 from tests.choosing import some_slow
 from tests.evo import model_runs
@@ -105,6 +105,22 @@ def test_a_profile_serves_the_questions_after_it_and_a_replay_knows_which(tmp_pa
         assert (shown in call["messages_json"]) == (profiles.get(call["parent_id"], 1e9) < call["seq"])
     done = replay(tmp_path)
     assert done.equal, done.difference
+
+
+def test_a_stop_gives_up_a_job_whose_worker_ends_with_it(tmp_path: Path) -> None:
+    """Ctrl-C in a terminal reaches workers too."""
+    running: list[Search] = []
+
+    class Interrupted(InlinePool):
+        async def run(self, job: Job[Found]) -> Found:
+            if not running or not isinstance(job, Propose):
+                return await super().run(job)
+            running[0].stop()
+            raise WorkerLost(f"an evaluation worker ended during {job}")
+
+    reason, _ = searched(tmp_path, pool=Interrupted, when=lambda search: running.append(search))
+    assert reason == "stopped"
+    assert rows(tmp_path, "select kind from events order by created_at")[-1]["kind"] == "stopped"
 
 
 @pytest.mark.parametrize("again", some_slow([False, True], 1))

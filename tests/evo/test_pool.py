@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import re
 import shutil
+import signal
+import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
@@ -222,6 +225,21 @@ def test_a_worker_sees_its_own_device_alone(monkeypatch: pytest.MonkeyPatch) -> 
     for descriptor in held:
         os.close(descriptor)
     assert seen == ["GPU-7", "GPU-7", "GPU-3,GPU-7"]
+
+
+@pytest.mark.slow
+def test_a_worker_survives_ctrl_c_from_its_first_moment_on(tmp_path: Path) -> None:
+    for pause_s in (0.0, 0.05):
+        worker = WorkerProcess(replace(BASE, folder=str(tmp_path)), os.environ)
+        try:
+            time.sleep(pause_s)
+            os.kill(worker.pid, signal.SIGINT)
+            assert worker.ask(Message(None))[0] == "done"
+            masks = Path(f"/proc/{worker.pid}/status").read_text()
+            (blocked,) = re.findall(r"^SigBlk:\s*(\w+)", masks, re.MULTILINE)
+            assert not int(blocked, 16) & 1 << signal.SIGINT - 1
+        finally:
+            worker.kill()
 
 
 class Obedient:
