@@ -195,6 +195,7 @@ def _tasks(operator: Operator, targets: Sequence[str]) -> Iterator[Task]:
 def _left(operator: Operator, targets: Iterable[str]) -> Iterator[tuple[str, str]]:
     """The targets whose naive kernels are left to write, with what says so."""
     for target in targets:
+        operator.naive(target)  # one that is missing is said as `evo run` says it
         if left := left_to_write(operator.ancestor("naive", target), operator, target):
             yield target, left
 

@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Any, Protocol
 
 from evo import rows
@@ -237,7 +238,7 @@ def _safe(folder: Path, cure: str) -> str:
     except StoreError as error:
         return f"what was acknowledged is in {folder}, which cannot be read now: {error}"
     known = f"all that was acknowledged is stored, {counted(told, 'finished request')} among it"
-    return f"{known}; {cure}go on with: evo resume {folder}"
+    return f"{known}; {cure}go on with: evo resume {quote(str(folder))}"
 
 
 def run_context(config: RunConfig, folder: Path) -> RunContext:

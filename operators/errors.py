@@ -85,8 +85,9 @@ class UnwrittenError(PlanError):
     """Functions of a kernel file are left to write, as its header says."""
 
 
-MOST_NAMES, NEAREST = 24, 5
-"""Number of known names that are all told, and number of the nearest ones that are told of more."""
+FEW_NAMES, MOST_NAMES, NEAREST = 3, 24, 5
+"""Number of known names that are told beside the nearest, since `gpu` is near `cpu` and means `cuda`; of those that are
+all told where none is near; and of the nearest that are told of more."""
 
 
 def unknown(kind: str, name: str, known: Collection[str]) -> str:
@@ -96,7 +97,8 @@ def unknown(kind: str, name: str, known: Collection[str]) -> str:
     """
     near = get_close_matches(name[:60], known, n=1)
     if near:
-        hint = f"did you mean `{near[0]}`?"
+        all_of_few = f" Allowed are {', '.join(sorted(known))}" if len(known) <= FEW_NAMES else ""
+        hint = f"did you mean `{near[0]}`?{all_of_few}"
     elif len(known) > MOST_NAMES:
         nearest = get_close_matches(name[:60], known, n=NEAREST, cutoff=0.0)
         hint = f"the nearest of {len(known)} are {', '.join(nearest)}"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from operators.errors import MachineError, UserError
+from operators.errors import DISK_FAULTS, DiskError, MachineError, UserError
 
 SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE)
 """Error numbers that blame a machine which cannot open or read a file, rather than the file."""
@@ -45,11 +45,15 @@ def read_bytes(path: Path, most_bytes: int = MAX_TEXT_BYTES) -> bytes:
 
 @contextmanager
 def writing(place: object, cure: str = "") -> Iterator[None]:
-    """Where the system does not let a user's `place` be written, raise UserError, which ends with the `cure`."""
+    """Where the system does not let a user's `place` be written, raise UserError, which ends with the `cure`.
+
+    It is a DiskError where a disk is to blame.
+    """
     try:
         yield
     except OSError as error:
-        raise UserError(f"{place}: cannot be written: {error.strerror}{cure}") from None
+        kind = DiskError if error.errno in DISK_FAULTS else UserError
+        raise kind(f"{place}: cannot be written: {error.strerror}{cure}") from None
 
 
 def write_new(option: str, file: Path, data: bytes, *, replace: bool = False) -> None:

@@ -9,6 +9,7 @@ import traceback
 from copy import copy
 from dataclasses import asdict
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -103,7 +104,9 @@ def main() -> None:
             if not sys.argv[1:]:  # its words are the help
                 error.show()
             else:
-                command = error.ctx.command_path if error.ctx else "evo"
+                # An option without its value is an error without a context.
+                named = f"evo {sys.argv[1]}" if _commands(sys.argv[1:2]) else "evo"
+                command = error.ctx.command_path if error.ctx else named
                 say(f"{' '.join(error.format_message().split()).rstrip('.')}; `{command} --help` says what there is")
             sys.exit(USAGE)
         except typer.Abort:
@@ -123,13 +126,17 @@ def main() -> None:
 
 def _narrowed(words: Sequence[str]) -> typer.Typer:
     """The app with no more than the command that is asked for: typer would first build the options of all of them."""
-    every = (app, *(group.typer_instance for group in app.registered_groups if group.typer_instance))
-    found = [each for part in every for each in part.registered_commands if words[:1] == [_name(each)]]
+    found = _commands(words[:1])
     if not found:
         return app
     narrow = copy(app)
     narrow.registered_groups, narrow.registered_commands = [], found
     return narrow
+
+
+def _commands(names: Sequence[str]) -> list[CommandInfo]:
+    every = (app, *(group.typer_instance for group in app.registered_groups if group.typer_instance))
+    return [each for part in every for each in part.registered_commands if _name(each) in names]
 
 
 def _name(command: CommandInfo) -> str:
@@ -276,9 +283,13 @@ def replay(run: RunName = "last", runs: Runs = RUNS, as_json: AsJson = False) ->
     from evo.folders import find_run
     from evo.replay import replay as repeat
     from evo.report.live import Progress
+    from evo.store import has_writer
 
+    folder = find_run(runs, run)
+    if has_writer(folder):
+        raise UserError(f"run {folder.name} goes on: stop it, or wait for its end, before it is repeated")
     with Progress() as progress:
-        done = repeat(find_run(runs, run), progress)
+        done = repeat(folder, progress)
     if as_json:
         print(json_of({**asdict(done), "equal": done.equal}))
     else:
@@ -484,7 +495,7 @@ def searching(folder: Path, search: Any, *, as_json: bool, told: Sequence[str] =
             raise
         except (Exception, KeyboardInterrupt):  # whatever it is, it goes on; the user is told what is not lost
             if folder.exists():
-                print(f"the run is kept; continue with: evo resume {folder}", file=sys.stderr)
+                print(f"the run is kept; continue with: evo resume {quote(str(folder))}", file=sys.stderr)
             raise
     run = Run(folder)
     tasks = summary(run)
@@ -495,7 +506,7 @@ def searching(folder: Path, search: Any, *, as_json: bool, told: Sequence[str] =
     if len(held) > 1 and not held[-1].judged and is_used_up(reason):
         say("no kernel was judged: the budget, which is that of the whole run, is used up; --budget sets a larger one")
     if reason == "stopped":
-        print(f"stopped; continue with: evo resume {folder}", file=sys.stderr)
+        print(f"stopped; continue with: evo resume {quote(str(folder))}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)
     if any(task.problem for task in tasks):
         raise typer.Exit(FAILED)
@@ -538,7 +549,8 @@ def _show_summary(
     if scores:
         print(", ".join(f"{task} P {value:.2f}" for task, value in scores.items()) + f". {P_NOTE}")
     if waiting:
-        print(f"{counted(waiting, 'question waits', 'questions wait')} for answers from outside: evo ask {run.folder}")
+        wait = counted(waiting, "question waits", "questions wait")
+        print(f"{wait} for answers from outside: evo ask {quote(str(run.folder))}")
     print(f"run {run.folder}")
 
 
@@ -555,7 +567,7 @@ def _package(run: Run, folder: Path | None, task: str, form: str, *, hub: bool) 
     from evo.packaging.package import from_run, write_package
     from evo.packaging.solution import write_solution
 
-    subject = from_run(run, task)
+    subject = from_run(run, task, "--as" if form else "--package")
     if folder and not form:
         write_package(subject, folder, hub=hub)
     else:
@@ -565,4 +577,4 @@ def _package(run: Run, folder: Path | None, task: str, form: str, *, hub: bool) 
             print("no traces.jsonl: the run timed none of the task's own workloads", file=sys.stderr)
     print(f"{subject.task}: {short(subject.kernel.id)} written to {folder}", file=sys.stderr)
     if subject.verdict and subject.verdict["level"] != "confirmed":
-        print(f"it is not confirmed: evo resume {run.folder} --confirm", file=sys.stderr)
+        print(f"it is not confirmed: evo resume {quote(str(run.folder))} --confirm", file=sys.stderr)

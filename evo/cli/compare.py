@@ -6,6 +6,7 @@ import math
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -106,7 +107,7 @@ def compare(
     if report:
         _report(folder, report, results, checked)
     if stopped:
-        print(f"stopped; continue with: evo compare {config}", file=sys.stderr)
+        print(f"stopped; continue with: evo compare {quote(str(config))}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)
     if checked.leaks or faults or any(result.standing is CellState.FAILED for result in results):
         raise typer.Exit(FAILED)

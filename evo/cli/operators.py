@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -52,7 +53,7 @@ def new(
     print(
         "say in operator.toml what it is, in reference.py what is right, in the naive kernels how it is done plainly;"
     )
-    print(f"then: evo check {shown}; evo run {shown}")
+    print(f"then: evo check {quote(str(shown))}; evo run {quote(str(shown))}")
 
 
 @own.command("import")
@@ -81,7 +82,7 @@ def _show_made(folder: Path, lines: Sequence[str]) -> None:
     for line in lines:
         print(f"assumed: {line}", file=sys.stderr)
     print(f"{shown}: {', '.join(sorted(path.name for path in folder.iterdir()))}")
-    print(f"then: evo check {shown}; evo run {shown}")
+    print(f"then: evo check {quote(str(shown))}; evo run {quote(str(shown))}")
 
 
 @own.command()
@@ -107,7 +108,7 @@ def record(
     if not calls:
         say(f"{function} was not called by a Python process of the command")
     else:
-        print(f"then: evo take {function}{'' if out == SHAPES else f' --shapes {out}'}")
+        print(f"then: evo take {quote(function)}{'' if out == SHAPES else f' --shapes {quote(str(out))}'}")
     if code or not calls:
         raise typer.Exit(code if code > 0 else FAILED)
 
@@ -339,7 +340,7 @@ def put(
     if undo and into:
         place = UserFunction.of(into)
     else:
-        subject = from_run(Run(find_run(runs, run)), task)
+        subject = from_run(Run(find_run(runs, run)), task, "evo put")
         place = place_of(subject, into)
     if undo or place.state() == "testing":
         there = place.take_out()

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -71,7 +72,7 @@ def ask(
         print(written, end="")
     where = f" written to {out}" if out else ""
     shown = f"{len(asked)} of {counted(len(found), 'open question')}{where}"
-    say(f"{shown}; answer with: evo tell {run} FILE{' --to ID' * text}")
+    say(f"{shown}; answer with: evo tell {quote(run)} FILE{' --to ID' * text}")
 
 
 @outside.command()
@@ -123,7 +124,7 @@ def tell(
             session = Session(began=began, wait_s=wait)
             searching(folder, lambda progress: resume(folder, limits, progress, session), as_json=as_json)
         elif not has_writer(folder):
-            say(f"no search is under way; take them in with: evo resume {folder}")
+            say(f"no search is under way; take them in with: evo resume {quote(str(folder))}")
     if found.problems:
         raise typer.Exit(FAILED)
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -70,7 +71,7 @@ def attach(run: RunName = "last", runs: Runs = RUNS) -> None:
     try:
         watch(folder)
     except KeyboardInterrupt:
-        print(f"run {folder} is left alone; look again with: evo attach {folder}", file=sys.stderr)
+        print(f"run {folder} is left alone; look again with: evo attach {quote(str(folder))}", file=sys.stderr)
 
 
 @looks.command()
@@ -309,7 +310,7 @@ def _export(where: Path, out: Path) -> None:
 
     if out.suffix == DUCKDB:
         export_duckdb(where, out)
-        print(f"{out}: open it with duckdb, evo sql {out}, or evo.open({str(out)!r})", file=sys.stderr)
+        print(f"{out}: open it with duckdb, evo sql {quote(str(out))}, or evo.open({str(out)!r})", file=sys.stderr)
     else:
         print(f"{out}: {len(export_parquet(where, out))} Parquet files", file=sys.stderr)
 
@@ -332,7 +333,10 @@ def merge(
     held = merged(find_all(runs, run), out)
     for each in held:
         print(f"{each.run} from {each.origin}", file=sys.stderr)
-    print(f"{counted(len(held), 'run')} in {out}; ask them with: evo sql {out} 'from merged_runs'", file=sys.stderr)
+    print(
+        f"{counted(len(held), 'run')} in {out}; ask them with: evo sql {quote(str(out))} 'from merged_runs'",
+        file=sys.stderr,
+    )
 
 
 # --- a question to runs -----------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from evo.folders import DATABASE, began
 from evo.store import has_writer
@@ -78,7 +79,7 @@ def how_to_follow(begun: Detached) -> str:
     folder = begun.folder
     return "\n".join((
         f"run {folder} goes on without this terminal (process {begun.process}, log {begun.log})",
-        f"look at it:  evo attach {folder}   (Ctrl-C ends the look, not the run)",
-        f"ask for it:  evo status {folder}",
-        f"stop it:     kill {begun.process}   (in good order; then: evo resume {folder})",
+        f"look at it:  evo attach {quote(str(folder))}   (Ctrl-C ends the look, not the run)",
+        f"ask for it:  evo status {quote(str(folder))}",
+        f"stop it:     kill {begun.process}   (in good order; then: evo resume {quote(str(folder))})",
     ))  # fmt: skip

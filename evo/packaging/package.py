@@ -64,9 +64,9 @@ class Subject:
     """Its ancestors and itself, parents before children."""
 
 
-def from_run(run: Run, task: str = "") -> Subject:
-    """Return the best kernel of a run's task. It raises UserError where there is none, or are several."""
-    (best,), config = best_of(run, task, "--package"), run.config
+def from_run(run: Run, task: str = "", option: str = "--package") -> Subject:
+    """Return the best kernel of a run's task, for an `option`. It raises UserError where there is none, or several."""
+    (best,), config = best_of(run, task, option), run.config
     wanted = Task.parse(best.task)
     operator = load_among(wanted.operator, config["operators"])
     row = run.row

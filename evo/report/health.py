@@ -138,11 +138,11 @@ def _waits(run: Run) -> str:
 def _of_state(folder: Path, state: State, reason: str) -> Iterator[HealthFinding]:
     if state == "failed":
         yield HealthFinding(
-            "failed", f"it ended by a fault ({reason}); nothing is lost, go on with: evo resume {folder}"
+            "failed", f"it ended by a fault ({reason}); nothing is lost, go on with: evo resume {quote(str(folder))}"
         )
     if state == "died":
         yield HealthFinding(
-            "died", f"its process ended without a word; nothing is lost, go on with: evo resume {folder}"
+            "died", f"its process ended without a word; nothing is lost, go on with: evo resume {quote(str(folder))}"
         )
 
 

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from evo.folders import began
@@ -71,7 +72,7 @@ def follow(folder: Path, sink: NewsSink, over: threading.Event, say: Say) -> boo
 
 def _later(folder: Path, sink: NewsSink) -> str:
     """Words on how a tracker gets what it misses."""
-    return f"what it misses is kept: evo track {folder} --to {sink.name}" if sink.name in TRACKERS else ""
+    return f"what it misses is kept: evo track {quote(str(folder))} --to {sink.name}" if sink.name in TRACKERS else ""
 
 
 def _pause(over: threading.Event, seconds: float) -> None:

@@ -150,6 +150,10 @@ def test_what_cannot_be_checked_is_one_line(tmp_path: Path) -> None:
     unknown = {"naive.cu": {'"ceil_div(n, 256)"': '"ceil_div(m, 256)"'}}
     with pytest.raises(UserError, match=r"naive.cu:line 4: .*unknown name `m`"):
         checked(changed(tmp_path / "mine", unknown))
+    lacking = changed(tmp_path / "lacking", {})
+    Path(lacking, "naive.cu").unlink()
+    with pytest.raises(UserError, match=r"lacking: naive.cu is missing"):
+        checked(lacking)
     with pytest.raises(UserError, match="--limit 3evals: write a time"):
         checked(str(AXPB), "--limit", "3evals")
 

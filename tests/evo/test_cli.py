@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -72,6 +74,8 @@ evo.cli.main()
         (("operators", "--family", "quantum"), "no operator of family quantum"),
         (("run", "softmax", "--workers", "0"), "'--workers'"),
         (("run", "softmax", "--wrong"), "`evo run --help` says what there is"),
+        (("run", "softmax", "--budget"), "`evo run --help` says what there is"),
+        (("run", "softmax", "--target", "gpu"), "did you mean `cpu`? Allowed are cpu, cuda"),
         (("run", "softmax", "--budget", "0s"), "--budget 0s: more than 0"),
         (("run", "softmax", "--llm", "cli/no-such-program"), "no such program can be run here"),
         (("run", "softmax", "--notify", "ftp://x"), "--notify ftp://x: notices go to an address of http or https"),
@@ -246,6 +250,29 @@ def test_best_can_be_taken_away_as_a_package_once(
     assert told["kernel_id"][:12] in (folder / "LINEAGE.md").read_text()
     code, _, said = evo(monkeypatch, capsys, "best", str(run_folder), "--package", str(folder))
     assert code == 2 and "nothing is overwritten" in said and said.count("\n") == 1
+
+
+def test_a_full_disk_is_the_machines_fault_for_packages_too(
+    run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    code, _, said = evo(monkeypatch, capsys, "best", str(run_folder), "--export", str(tmp_path / "best.cpp"))
+    assert code == 1 and "cannot be written: No space left on device" in said and said.count("\n") == 1
+
+
+def test_commands_to_go_on_with_can_be_pasted_where_a_folder_has_a_blank(
+    run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    out = tmp_path / "two words.duckdb"
+    assert f"evo sql '{out}', or" in evo(monkeypatch, capsys, "export", str(run_folder), str(out))[2]
+    taken = tmp_path / "another one"
+    assert (
+        f"then: evo check '{taken}'; evo run '{taken}'"
+        in evo(monkeypatch, capsys, "new", "tripled", "--like", "elementwise", "--out", str(taken))[1]
+    )
 
 
 @pytest.mark.slow

@@ -56,6 +56,24 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_a_run_of_several_tasks_is_asked_for_one_by_the_option_that_takes_it(
+    plain: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    for option, value in (("--as", "kernelbench"), ("--package", "new"), ("--export", "new.cpp")):
+        code, _, said = evo(monkeypatch, capsys, "best", str(plain), option, value)
+        assert (code, said.startswith(f"evo: {option} takes one kernel; choose with --task among ")) == (2, True)
+
+
+def test_a_run_that_goes_on_is_not_repeated(
+    plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    folder = copytree(plain, tmp_path / "run")
+    with Store(folder, create=False):
+        code, _, said = evo(monkeypatch, capsys, "replay", str(folder))
+    assert (code, said) == (2, "evo: run run goes on: stop it, or wait for its end, before it is repeated\n")
+    assert [*tmp_path.iterdir()] == [folder]
+
+
 def test_a_run_is_the_same_again(plain: Path) -> None:
     assert count(plain, "migrations")
     done = replay(plain)
