@@ -115,7 +115,9 @@ def tell(
     check = InboxCheck(folder, author)
     given = _Given(to=check.key(to) if to else "", author=author, parents=parents, task=task, note=note)
     found = check.look_at(line for file in files for line in given.lines(file))
-    left = Inbox(folder).put(found.lines) if found.lines else None
+    inbox = Inbox(folder)
+    # Where nothing is new, what was told before may still lie there.
+    left = inbox.put(found.lines) if found.lines else next(iter(inbox.files()), None)
     _show_told(found, as_json=as_json)
     while go and left and left.exists() and has_writer(folder):
         time.sleep(TAKEN_EVERY_S)

@@ -603,6 +603,22 @@ def test_who_cannot_be_asked_or_told_is_one_line(
     assert code == 2 and "there is no header" in said and "the text of an answer is told with --to ID" in said
 
 
+def test_what_was_told_before_is_taken_in_where_it_is_told_again(
+    waiting_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first time without --go, which the second adds; its line is an answer by then."""
+    folder = Path(shutil.copytree(waiting_folder, tmp_path / waiting_folder.name))
+    (question,) = open_questions(folder)
+    (tmp_path / "answer.jsonl").write_text(json.dumps({"custom_id": question.cache_key, "refused": "I know none."}))
+    began: list[Path] = []
+    monkeypatch.setattr("evo.session.resume", lambda folder, *_: began.append(folder))
+    monkeypatch.setattr("evo.cli.commands.searching", lambda folder, search, **_: search(None))
+    for go in ((), ("--go",)):
+        assert not began
+        evo(monkeypatch, capsys, "tell", str(folder), str(tmp_path / "answer.jsonl"), *go)
+    assert began == [folder]
+
+
 @pytest.mark.slow
 def test_the_real_engine_goes_on_when_it_is_told(
     waiting_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
