@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 
 import pytest
 
@@ -254,3 +256,16 @@ def test_percentiles_are_the_nearest_ranks() -> None:
 
 def test_every_package_is_measured(product: Structure) -> None:
     assert {place.split("/")[0] for place in product.file_lines} == set(PACKAGES)
+
+
+@pytest.mark.slow
+def test_every_program_that_measures_can_be_imported() -> None:
+    """Nothing else does so: mypy does not look at them, and many of them take a GPU or hours."""
+    program = """
+import importlib, pkgutil, tests.bench
+
+for module in pkgutil.walk_packages(tests.bench.__path__, "tests.bench."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+"""
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)

@@ -6,6 +6,7 @@ nothing, and be the same when it is replayed. It prints how many were, and the s
 
 from __future__ import annotations
 
+import argparse
 import sys
 import traceback
 from collections import Counter
@@ -27,7 +28,11 @@ def outcome(seed: int) -> tuple[int, tuple[str, ...], str]:
 
 def main() -> None:
     """Run them in two processes."""
-    count, first = map(int, [*sys.argv[1:], *("1000", "0")[len(sys.argv) - 1 :]])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("count", type=int, nargs="?", default=1000)
+    parser.add_argument("first", type=int, nargs="?", default=0, help="first seed")
+    arguments = parser.parse_args()
+    count, first = arguments.count, arguments.first
     ways: Counter[str] = Counter()
     wrong: list[int] = []
     with ProcessPoolExecutor(2) as pool:

@@ -23,13 +23,13 @@ from typing import Any
 
 from evo.compare.cells import cell_results, spent, stored
 from evo.compare.conclusions import conclusions
-from evo.compare.judgement import judge_on, judged_cells
+from evo.compare.judgement import judged_cells
 from evo.config import RunConfig
 from evo.workers.worker import RunContext
 from operators.definition.spec import Task
 from operators.identity import digest
 from operators.kernel import Kernel
-from tests.evo.comparisons import ScriptedBackend, ScriptedPool, Stages, comparison, run, serving
+from tests.evo.comparisons import ScriptedBackend, ScriptedPool, Stages, comparison, judge_on, run, serving
 from tests.evo.model_runs import FENCE, TimedFitness, source_in
 from tests.inline import InlinePool
 from tests.mutators.llm_server import Reply
