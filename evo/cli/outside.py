@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from evo.cli.searching import show_search
 from evo.cli.shared import FAILED, RUNS, Runs, say
 from evo.report.output import as_json as json_of
 from evo.report.output import login
@@ -100,7 +101,6 @@ def tell(
     """
     began = time.time()
     from evo.budget import parse_limits
-    from evo.cli.commands import searching
     from evo.folders import find_run
     from evo.inbox import Inbox
     from evo.outside.questions import InboxCheck, comparison_in
@@ -124,7 +124,7 @@ def tell(
     if left and left.exists():
         if go:
             session = Session(began=began, wait_s=wait)
-            searching(folder, lambda progress: resume(folder, limits, progress, session), as_json=as_json)
+            show_search(folder, lambda progress: resume(folder, limits, progress, session), as_json=as_json)
         elif not has_writer(folder):
             say(f"no search is under way; take them in with: evo resume {quote(str(folder))}")
     if found.problems:

@@ -612,7 +612,7 @@ def test_what_was_told_before_is_taken_in_where_it_is_told_again(
     (tmp_path / "answer.jsonl").write_text(json.dumps({"custom_id": question.cache_key, "refused": "I know none."}))
     began: list[Path] = []
     monkeypatch.setattr("evo.session.resume", lambda folder, *_: began.append(folder))
-    monkeypatch.setattr("evo.cli.commands.searching", lambda folder, search, **_: search(None))
+    monkeypatch.setattr("evo.cli.outside.show_search", lambda folder, search, **_: search(None))
     for go in ((), ("--go",)):
         assert not began
         evo(monkeypatch, capsys, "tell", str(folder), str(tmp_path / "answer.jsonl"), *go)
