@@ -224,7 +224,7 @@ def explained(folder: Path, safe: Callable[[str], str]) -> Iterator[None]:
         if fault is None:
             raise
         if isinstance(fault, DiskError):
-            raise DiskError(f"{fault}; {safe('make room there and ')}") from error
+            raise DiskError(f"{fault}; {safe('see to that disk and ')}") from error
         raise MachineError(f"{fault}; {safe('')}") from error
 
 

@@ -430,7 +430,8 @@ class _Judging:
 
     def _tell(self, bench: _Bench, done: str) -> None:
         self._left -= 1
-        self._say(f"judgement: a winner at {bench.task} is {done}, {max(self._left, 0)} measurements left at most")
+        left = counted(max(self._left, 0), "measurement")
+        self._say(f"judgement: a winner at {bench.task} is {done}, {left} left at most")
 
     async def _operator(self, pool: WorkerPool, bench: _Bench) -> tuple[Operator, Drawn] | None:
         """The operator with the sizes that the task is judged at; None where its naive kernel is not right."""

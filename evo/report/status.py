@@ -16,7 +16,7 @@ from fitness.evaluation import Level, Status, named
 from fitness.words import counted, duration
 from operators.catalog import load
 from operators.definition.spec import Operator
-from operators.errors import UserError
+from operators.errors import UserError, unknown
 from operators.importing.readers import FAMILY
 from operators.libraries import called, kinds_in_words
 
@@ -264,7 +264,9 @@ def best_of(run: Run, task: str, option: str = "") -> list[StoredKernel]:
     """The best kernels of tasks that begin so; where an `option` takes one, it is one. It raises UserError for none."""
     found = run.best(task)
     if not found:
-        raise UserError(f"run {run.id} has no correct kernel{f' of a task {task}...' if task else ' yet'}")
+        if task and not any(each.startswith(task) for each in run.tasks):
+            raise UserError(f"run {run.id}: {unknown('task', task, run.tasks)}")
+        raise UserError(f"run {run.id} has no correct kernel{f' of a task {task}...' if task else ''} yet")
     if option and len(found) > 1:
         raise UserError(f"{option} takes one kernel; choose with --task among {', '.join(k.task for k in found)}")
     return found

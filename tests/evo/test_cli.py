@@ -226,6 +226,13 @@ def test_best_can_be_exported(run_folder: Path, tmp_path: Path, monkeypatch: pyt
     assert code == 2 and "another file is there" in said and file.read_text() == "mine"
 
 
+def test_a_task_that_a_run_lacks_is_told_with_those_that_it_has(
+    run_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    code, _, said = evo(monkeypatch, capsys, "best", str(run_folder), "--task", "softmin")
+    assert code == 2 and "unknown task `softmin`" in said and "axpb/fp32/cpu" in said
+
+
 @pytest.mark.slow
 def test_best_can_be_exported_and_judged_again(
     run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any

@@ -185,7 +185,7 @@ def test_a_disk_that_takes_no_build_is_not_the_kernels_fault(
     monkeypatch.setattr(ScriptedFitness, "build", fail)
     monkeypatch.setattr(budget, "ROOM_S", 0.0)
     result = command("run", str(operator), "--budget", "1000evals")
-    one_line(result, 1, "/somewhere/build", "make room there", "evo resume")
+    one_line(result, 1, "/somewhere/build", "see to that disk", "evo resume")
     (folder,) = (tmp_path / "runs").iterdir()
     assert query(folder, "select * from evaluations where kernel_id = '" + built[3].id + "'").num_rows == 0
 
