@@ -97,7 +97,7 @@ def unknown(kind: str, name: str, known: Collection[str]) -> str:
     """
     near = get_close_matches(name[:60], known, n=1)
     if near:
-        all_of_few = f" Allowed are {', '.join(sorted(known))}" if len(known) <= FEW_NAMES else ""
+        all_of_few = f" Allowed are {', '.join(sorted(known))}" if 1 < len(known) <= FEW_NAMES else ""
         hint = f"did you mean `{near[0]}`?{all_of_few}"
     elif len(known) > MOST_NAMES:
         nearest = get_close_matches(name[:60], known, n=NEAREST, cutoff=0.0)

@@ -306,7 +306,8 @@ def test_expressions_compare_by_text_and_survive_pickling() -> None:
 
 
 def test_phrases() -> None:
-    assert unknown("name", "col", ("cols", "rows")) == "unknown name `col`; did you mean `cols`?"
+    assert unknown("name", "col", ("cols", "rows")) == "unknown name `col`; did you mean `cols`? Allowed are cols, rows"
+    assert unknown("name", "col", ("cols",)) == "unknown name `col`; did you mean `cols`?"
     assert unknown("name", "q", ()) == "unknown name `q`; allowed are none"
     assert quote("a\n b\x1b") == "`a b?`" and len(quote("x" * 500)) == 82
 
