@@ -16,7 +16,6 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from shlex import quote
 from typing import Any, Protocol
 
 from evo import rows
@@ -37,6 +36,7 @@ from evo.workers.pool import ClusterLost
 from evo.workers.worker import RunContext, WorkerSpec, gpu_specs, worker_cores
 from fitness.cpu import build as cpu
 from fitness.evaluation import Rejection
+from fitness.install import evo_command
 from fitness.sandbox.native import cache_folder
 from fitness.targets import NO_GPUS, GpuModels, devices, gpu_models
 from fitness.words import counted
@@ -238,7 +238,7 @@ def _safe(folder: Path, cure: str) -> str:
     except StoreError as error:
         return f"what was acknowledged is in {folder}, which cannot be read now: {error}"
     known = f"all that was acknowledged is stored, {counted(told, 'finished request')} among it"
-    return f"{known}; {cure}go on with: evo resume {quote(str(folder))}"
+    return f"{known}; {cure}go on with: {evo_command('resume', folder)}"
 
 
 def run_context(config: RunConfig, folder: Path) -> RunContext:

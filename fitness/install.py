@@ -1,4 +1,5 @@
-"""Installation of packages into this environment: the pip commands that errors and `evo doctor` tell to run."""
+"""Commands that messages and `evo doctor` tell users to run: pip's, which install packages into this environment, and
+ours."""
 
 from __future__ import annotations
 
@@ -31,6 +32,11 @@ class MissingPackage(UserError):
         self.cure = cure
         """A command."""
         self.clash = clash
+
+
+def evo_command(*words: object) -> str:
+    """A command of ours as a user can paste it, whatever blanks a path has: `evo resume 'my runs/r1'`."""
+    return shlex.join(("evo", *map(str, words)))
 
 
 def pip(*arguments: str) -> str:

@@ -9,7 +9,6 @@ import traceback
 from copy import copy
 from dataclasses import asdict
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -36,6 +35,7 @@ from evo.cli.shared import (
 )
 from evo.report.output import as_json as json_of
 from evo.report.output import login, raw, safe_streams
+from fitness.install import evo_command
 from operators.errors import MachineError, UserError
 from operators.identity import short
 
@@ -495,4 +495,4 @@ def _package(run: Run, folder: Path | None, task: str, form: str, *, hub: bool) 
             print("no traces.jsonl: the run timed none of the task's own workloads", file=sys.stderr)
     print(f"{subject.task}: {short(subject.kernel.id)} written to {folder}", file=sys.stderr)
     if subject.verdict and subject.verdict["level"] != "confirmed":
-        print(f"it is not confirmed: evo resume {quote(str(run.folder))} --confirm", file=sys.stderr)
+        print(f"it is not confirmed: {evo_command('resume', run.folder)} --confirm", file=sys.stderr)

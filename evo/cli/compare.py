@@ -6,7 +6,6 @@ import math
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,6 +13,7 @@ import typer
 from evo.cli import INTERRUPTED
 from evo.cli.shared import FAILED, RUNS, AsJson, Runs, backend_named, say
 from evo.report.output import as_json as json_of
+from fitness.install import evo_command
 from fitness.words import counted
 from operators.identity import short
 
@@ -107,7 +107,7 @@ def compare(
     if report:
         _report(folder, report, results, checked)
     if stopped:
-        print(f"stopped; continue with: evo compare {quote(str(config))}", file=sys.stderr)
+        print(f"stopped; continue with: {evo_command('compare', config)}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)
     if checked.leaks or faults or any(result.standing is CellState.FAILED for result in results):
         raise typer.Exit(FAILED)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,6 +13,7 @@ import typer
 from evo.cli.completion import beginnings, operator_names
 from evo.cli.shared import FAILED, RUNS, AsJson, Hub, RunName, Runs, say
 from evo.report.output import as_json as json_of
+from fitness.install import evo_command
 from operators.errors import UserError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def new(
     print(
         "say in operator.toml what it is, in reference.py what is right, in the naive kernels how it is done plainly;"
     )
-    print(f"then: evo check {quote(str(shown))}; evo run {quote(str(shown))}")
+    print(f"then: {evo_command('check', shown)}; {evo_command('run', shown)}")
 
 
 @own.command("import")
@@ -82,7 +82,7 @@ def _show_made(folder: Path, lines: Sequence[str]) -> None:
     for line in lines:
         print(f"assumed: {line}", file=sys.stderr)
     print(f"{shown}: {', '.join(sorted(path.name for path in folder.iterdir()))}")
-    print(f"then: evo check {quote(str(shown))}; evo run {quote(str(shown))}")
+    print(f"then: {evo_command('check', shown)}; {evo_command('run', shown)}")
 
 
 @own.command()
@@ -108,7 +108,8 @@ def record(
     if not calls:
         say(f"{function} was not called by a Python process of the command")
     else:
-        print(f"then: evo take {quote(function)}{'' if out == SHAPES else f' --shapes {quote(str(out))}'}")
+        shapes = () if out == SHAPES else ("--shapes", out)
+        print(f"then: {evo_command('take', function, *shapes)}")
     if code or not calls:
         raise typer.Exit(code if code > 0 else FAILED)
 
@@ -342,13 +343,14 @@ def put(
     else:
         subject = from_run(Run(find_run(runs, run)), task, "evo put")
         place = place_of(subject, into)
+    undoing = evo_command("put", "--undo", "--into", f"{place.path}:{place.name}")
     if undo or place.state() == "testing":
         there = place.take_out()
         print(f"{place.path}: {'the kernel is taken out' if there else 'there is no kernel'}", file=sys.stderr)
         if undo:
             return
     if place.state():
-        raise UserError(f"{place.folder}: there is a kernel already; evo put --undo --into {place.path}:{place.name}")
+        raise UserError(f"{place.folder}: there is a kernel already; {undoing}")
     made = Put(subject, place)
     print(made.change.diff(), end="", flush=True)
     print(f"new: {place.folder}/", flush=True)
@@ -357,4 +359,4 @@ def put(
         raise UserError("nothing was changed; say --yes to have it changed")
     if not put_it(made, test=test, python=python, every=every, say=lambda line: print(line, flush=True)):
         raise typer.Exit(1)
-    print(f"put; it goes out with: evo put --undo --into {place.path}:{place.name}")
+    print(f"put; it goes out with: {undoing}")

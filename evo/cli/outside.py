@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,6 +17,7 @@ from evo.cli.searching import show_search
 from evo.cli.shared import FAILED, RUNS, Runs, say
 from evo.report.output import as_json as json_of
 from evo.report.output import login
+from fitness.install import evo_command
 from fitness.words import counted
 from operators.errors import UserError, unknown
 
@@ -73,7 +73,7 @@ def ask(
         print(written, end="")
     where = f" written to {out}" if out else ""
     shown = f"{len(asked)} of {counted(len(found), 'open question')}{where}"
-    say(f"{shown}; answer with: evo tell {quote(run)} FILE{' --to ID' * text}")
+    say(f"{shown}; answer with: {evo_command('tell', run)} FILE{' --to ID' * text}")
 
 
 @outside.command()
@@ -126,7 +126,7 @@ def tell(
             session = Session(began=began, wait_s=wait)
             show_search(folder, lambda progress: resume(folder, limits, progress, session), as_json=as_json)
         elif not has_writer(folder):
-            say(f"no search is under way; take them in with: evo resume {quote(str(folder))}")
+            say(f"no search is under way; take them in with: {evo_command('resume', folder)}")
     if found.problems:
         raise typer.Exit(FAILED)
 

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -24,6 +23,7 @@ from evo.cli.completion import kernel_ids
 from evo.cli.shared import FAILED, RUNS, AsJson, LogAs, Notices, RunName, Runs, say
 from evo.report.output import as_json as json_of
 from evo.report.output import plain, raw
+from fitness.install import evo_command
 from fitness.words import counted
 from operators.errors import UserError, unknown
 from operators.files import write_new
@@ -71,7 +71,7 @@ def attach(run: RunName = "last", runs: Runs = RUNS) -> None:
     try:
         watch(folder)
     except KeyboardInterrupt:
-        print(f"run {folder} is left alone; look again with: evo attach {quote(str(folder))}", file=sys.stderr)
+        print(f"run {folder} is left alone; look again with: {evo_command('attach', folder)}", file=sys.stderr)
 
 
 @looks.command()
@@ -310,7 +310,7 @@ def _export(where: Path, out: Path) -> None:
 
     if out.suffix == DUCKDB:
         export_duckdb(where, out)
-        print(f"{out}: open it with duckdb, evo sql {quote(str(out))}, or evo.open({str(out)!r})", file=sys.stderr)
+        print(f"{out}: open it with duckdb, {evo_command('sql', out)}, or evo.open({str(out)!r})", file=sys.stderr)
     else:
         print(f"{out}: {len(export_parquet(where, out))} Parquet files", file=sys.stderr)
 
@@ -334,7 +334,7 @@ def merge(
     for each in held:
         print(f"{each.run} from {each.origin}", file=sys.stderr)
     print(
-        f"{counted(len(held), 'run')} in {out}; ask them with: evo sql {quote(str(out))} 'from merged_runs'",
+        f"{counted(len(held), 'run')} in {out}; ask them with: {evo_command('sql', out)} 'from merged_runs'",
         file=sys.stderr,
     )
 

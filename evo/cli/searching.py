@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
-from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -12,6 +11,7 @@ import typer
 from evo.cli import INTERRUPTED
 from evo.cli.shared import FAILED, say
 from evo.report.output import as_json as json_of
+from fitness.install import evo_command
 from fitness.words import counted
 from operators.errors import UserError
 
@@ -47,7 +47,7 @@ def show_search(folder: Path, search: Any, *, as_json: bool, told: Sequence[str]
             raise
         except (Exception, KeyboardInterrupt):  # whatever it is, it goes on; the user is told what is not lost
             if folder.exists():
-                print(f"the run is kept; continue with: evo resume {quote(str(folder))}", file=sys.stderr)
+                print(f"the run is kept; continue with: {evo_command('resume', folder)}", file=sys.stderr)
             raise
     run = Run(folder)
     tasks = summary(run)
@@ -58,7 +58,7 @@ def show_search(folder: Path, search: Any, *, as_json: bool, told: Sequence[str]
     if len(held) > 1 and not held[-1].judged and is_used_up(reason):
         say("no kernel was judged: the budget, which is that of the whole run, is used up; --budget sets a larger one")
     if reason == "stopped":
-        print(f"stopped; continue with: evo resume {quote(str(folder))}", file=sys.stderr)
+        print(f"stopped; continue with: {evo_command('resume', folder)}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)
     if any(task.problem for task in tasks):
         raise typer.Exit(FAILED)
@@ -103,5 +103,5 @@ def show_summary(
         print(", ".join(f"{task} P {value:.2f}" for task, value in scores.items()) + f". {P_NOTE}")
     if waiting:
         wait = counted(waiting, "question waits", "questions wait")
-        print(f"{wait} for answers from outside: evo ask {quote(str(run.folder))}")
+        print(f"{wait} for answers from outside: {evo_command('ask', run.folder)}")
     print(f"run {run.folder}")

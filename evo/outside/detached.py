@@ -12,10 +12,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from shlex import quote
 
 from evo.folders import DATABASE, began
 from evo.store import has_writer
+from fitness.install import evo_command
 from operators.errors import UserError
 from operators.files import writing
 
@@ -79,7 +79,7 @@ def how_to_follow(begun: Detached) -> str:
     folder = begun.folder
     return "\n".join((
         f"run {folder} goes on without this terminal (process {begun.process}, log {begun.log})",
-        f"look at it:  evo attach {quote(str(folder))}   (Ctrl-C ends the look, not the run)",
-        f"ask for it:  evo status {quote(str(folder))}",
-        f"stop it:     kill {begun.process}   (in good order; then: evo resume {quote(str(folder))})",
+        f"look at it:  {evo_command('attach', folder)}   (Ctrl-C ends the look, not the run)",
+        f"ask for it:  {evo_command('status', folder)}",
+        f"stop it:     kill {begun.process}   (in good order; then: {evo_command('resume', folder)})",
     ))  # fmt: skip

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from shlex import quote
 from typing import Any
 
 from evo.api import Ancestor, Run, StoredKernel, Verdict
@@ -17,6 +16,7 @@ from evo.charts.roofline import placed, stored_peaks
 from evo.compatibility import ACCELERATOR, KERNEL_FILES
 from evo.session import DEFINITIONS
 from fitness.evaluation import Z95, Level, Status, interval95
+from fitness.install import evo_command
 from fitness.judging.timing import LogRatio, mean
 from fitness.words import speedup
 from operators.catalog import load_among
@@ -125,7 +125,7 @@ class _Judge:
         kernel = str(found[0]["kernel_id"]) if found else ""
         try:
             if not kernel:
-                raise _Stays(f"no kernel of the run is confirmed: evo resume {quote(str(self.run.folder))} --confirm")
+                raise _Stays(f"no kernel of the run is confirmed: {evo_command('resume', self.run.folder)} --confirm")
             return self._replacing(task, self.run.kernel(kernel, str(task)))
         except _Stays as stays:
             return Choice(str(task), kernel, str(stays))
@@ -207,7 +207,7 @@ class _Judge:
         if not any(row["task"] == str(task) for row in self.run.rows("kernels.born", kernels=[standing_id])):
             begun = self.config.get("ancestor_files", {}).get(str(task), ())
             raise _Stays(
-                f"{current.file}, an ancestor, was not judged in its time: evo resume {quote(str(self.run.folder))} "
+                f"{current.file}, an ancestor, was not judged in its time: {evo_command('resume', self.run.folder)} "
                 "--budget MORE"
                 if f"{CHAMPIONS}/{current.stem}" in begun
                 else f'{current.file} as it stands is no kernel of the run: start one from it (ancestors = "all")'
@@ -226,7 +226,7 @@ class _Judge:
         if missing := ours.keys() - theirs.keys():
             raise _Stays(
                 f"{current.file} was not timed at {len(missing)} of its {len(ours)} sizes in this run: "
-                f"evo resume {quote(str(self.run.folder))} --confirm"
+                f"{evo_command('resume', self.run.folder)} --confirm"
             )
         self._check_nowhere_slower(ours, theirs, current.file)
         found = {"over_previous": _rounded(gain.value), "over_previous_interval": _interval(gain)}
@@ -247,7 +247,7 @@ class _Judge:
             worst = min(slower, key=lambda workload: slower[workload].value)
             raise _Stays(
                 f"the best is {_said(slower[worst])} of {name} on {worst}, and slower on {len(slower)} of {len(gains)} "
-                f"workloads; search on for a route: evo resume {quote(str(self.run.folder))} --budget MORE"
+                f"workloads; search on for a route: {evo_command('resume', self.run.folder)} --budget MORE"
             )
 
     def _of_roofline(self, task: Task, verdict: Verdict) -> float | None:

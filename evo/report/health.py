@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from shlex import quote
 from typing import Any, Literal
 
 from evo.api import Run
@@ -22,6 +21,7 @@ from evo.report.amounts import listed, of_budget
 from evo.report.status import NOT_BEGUN, open_questions, outages, problems, resuming, summary
 from evo.report.terminal import Field, Fitted, lack_line
 from evo.store import StoreError
+from fitness.install import evo_command
 from fitness.profiling.roofline import traffic
 from fitness.targets import devices
 from fitness.words import counted, duration, interval, ratio
@@ -138,11 +138,11 @@ def _waits(run: Run) -> str:
 def _of_state(folder: Path, state: State, reason: str) -> Iterator[HealthFinding]:
     if state == "failed":
         yield HealthFinding(
-            "failed", f"it ended by a fault ({reason}); nothing is lost, go on with: evo resume {quote(str(folder))}"
+            "failed", f"it ended by a fault ({reason}); nothing is lost, go on with: {evo_command('resume', folder)}"
         )
     if state == "died":
         yield HealthFinding(
-            "died", f"its process ended without a word; nothing is lost, go on with: evo resume {quote(str(folder))}"
+            "died", f"its process ended without a word; nothing is lost, go on with: {evo_command('resume', folder)}"
         )
 
 
@@ -172,7 +172,7 @@ def _of_noise(run: Run) -> Iterator[HealthFinding]:
             "noise",
             f"the machine is too noisy for what is asked: {unresolved} of {timings} timings cannot tell a kernel from "
             f"one 22 % faster or slower{beside}. Let nothing else run on it and measure the leaders again: "
-            f"evo resume {quote(str(run.folder))} --confirm",
+            f"{evo_command('resume', run.folder)} --confirm",
         )
 
 

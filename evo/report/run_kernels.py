@@ -15,6 +15,7 @@ from evo.report.document import KERNEL, Block, Fold, Listing, Query, Table, Word
 from evo.report.run_data import Material, Row
 from evo.report.terminal import Field, Fitted
 from evo.store.reads import Value, filled
+from fitness.install import evo_command
 from fitness.words import counted, digits, interval, ratio, standing, time_us
 from operators.errors import PlanError, UserError
 from operators.identity import short
@@ -81,7 +82,7 @@ def about(
 
 def _asking(run: str, query: str, **values: Value) -> str:
     """The command for what the report has no room for."""
-    return f"evo sql {quote(run)} {quote(filled(query, **values))}"
+    return f"{evo_command('sql', run)} {quote(filled(query, **values))}"
 
 
 def title(kernel: StoredKernel) -> str:

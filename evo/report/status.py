@@ -6,13 +6,13 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
-from shlex import quote
 
 from evo.api import Row, Run, StoredKernel
 from evo.budget import UNDONE, doubled
 from evo.individual import NO_CHILD, NO_PROGRAM, UNAVAILABLE, new_programs
 from evo.report.amounts import budgeted, usd
 from fitness.evaluation import Level, Status, named
+from fitness.install import evo_command
 from fitness.words import counted, duration
 from operators.catalog import load
 from operators.definition.spec import Operator
@@ -145,7 +145,7 @@ def _lack(run: Run, state: str, problem: str, held: list[Row]) -> tuple[str, str
     """Why a task lacks a confirmed best kernel when the run's sessions are over, and the command that goes on."""
     last = held[-1]
     if state == UNCONFIRMED and last["ended"] == "finished":
-        return "for want of time", f"evo resume {quote(str(run.folder))} --confirm"
+        return "for want of time", f"{evo_command('resume', run.folder)} --confirm"
     limits: dict[str, float] = next(
         (json.loads(row["budget_json"]) for row in reversed(held) if row["budget_json"]), {}
     )
@@ -156,7 +156,7 @@ def _lack(run: Run, state: str, problem: str, held: list[Row]) -> tuple[str, str
 def resuming(folder: str, ended: str | None, limits: Mapping[str, float], reason: str = "") -> str:
     """The command with which a run goes on: with twice the budget, if that was used up."""
     more = doubled(limits) if ended == "finished" and not reason.startswith(UNDONE) else ()
-    return f"evo resume {quote(folder)}{''.join(f' --budget {limit}' for limit in more)}"
+    return evo_command("resume", folder, *(word for limit in more for word in ("--budget", limit)))
 
 
 def standings(run: Run) -> dict[str, tuple[Standing, str]]:

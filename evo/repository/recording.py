@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from evo.repository import recorder
+from fitness.install import evo_command
 from operators.errors import UserError
 from operators.files import read_text, writing
 from operators.importing.needed import without_marks
@@ -30,7 +31,7 @@ def record(named: str, command: Sequence[str], out: Path) -> tuple[int, list[dic
     """
     path, name = function_in(named)
     if without_marks(text := read_text(path), name) != text:
-        raise UserError(f"{named}: a kernel serves its calls: evo put --undo --into {named} first")
+        raise UserError(f"{named}: a kernel serves its calls: {evo_command('put', '--undo', '--into', named)} first")
     if not command:
         raise UserError(f"evo record {named}: write the command after --, such as: -- python train.py")
     with tempfile.TemporaryDirectory(prefix="evo-record-") as place:

@@ -15,13 +15,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 from evo.folders import began
 from evo.store import StoreError, has_writer
 from evo.track.news import look
 from evo.track.sinks import TRACKERS, NewsSink, Unreached
+from fitness.install import evo_command
 from fitness.sandbox.native import publish
 
 LINGER_S = 5.0
@@ -72,7 +72,7 @@ def follow(folder: Path, sink: NewsSink, over: threading.Event, say: Say) -> boo
 
 def _later(folder: Path, sink: NewsSink) -> str:
     """Words on how a tracker gets what it misses."""
-    return f"what it misses is kept: evo track {quote(str(folder))} --to {sink.name}" if sink.name in TRACKERS else ""
+    return f"what it misses is kept: {evo_command('track', folder)} --to {sink.name}" if sink.name in TRACKERS else ""
 
 
 def _pause(over: threading.Event, seconds: float) -> None:
