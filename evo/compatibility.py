@@ -16,18 +16,16 @@ from typing import Any
 from evo.config import RunConfig
 from evo.version import engine_version
 from fitness.cpu.cores import groups, processor
+from fitness.install import DRIVER, kept_versions
 from fitness.targets import GpuModels
 from operators.definition.fingerprint import fingerprint
 from operators.errors import UserError
 from operators.identity import digest
-from operators.libraries import versions
 
 KERNEL_FILES = "which kernel files there are"
 """A search from all of them asks for each of them by name."""
 ACCELERATOR = "accelerator_type:"
 """Prefix of Ray's name for a model of GPU that another machine has, which is one word of the model's name."""
-DRIVER = "driver"
-"""The GPU's driver, among the versions of a host."""
 
 
 @dataclass(frozen=True)
@@ -62,14 +60,13 @@ def conditions(config: RunConfig, gpus: GpuModels) -> Conditions:
 def host(gpus: GpuModels, target: str) -> dict[str, object]:
     """This machine, and the versions of the packages that a target's rivals are of; `gpus` are those that kernels run
     on."""
-    known = {name: found for name, found in versions(target).items() if found}
     found: dict[str, object] = {
         "machine": platform.machine(),
         "system": platform.platform(),
         "python": platform.python_version(),
         "cpus": len(os.sched_getaffinity(0)),
         "processor": processor(),
-        "versions": known | ({DRIVER: gpus.driver} if gpus.driver else {}),
+        "versions": kept_versions(target, gpus.driver),
     }
     return found | ({"gpus": list(gpus.names)} if gpus.names else {})
 

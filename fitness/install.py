@@ -1,16 +1,18 @@
-"""Commands that messages and `evo doctor` tell users to run: pip's, which install packages into this environment, and
-ours."""
+"""Packages of this environment: their versions, and the commands that messages and `evo doctor` tell users to run."""
 
 from __future__ import annotations
 
 import json
 import shlex
 import sys
+from collections.abc import Mapping
+from functools import lru_cache
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from operators.errors import UserError
+from operators.libraries import RIVALS
 
 NAME = "kernel-evo"
 ROOT = Path(__file__).parents[1]
@@ -21,6 +23,19 @@ CUPY = {"cupy-cuda12x": 12, "cupy-cuda13x": 13, "cupy": 0}
 PARTS = ("nvrtc", "runtime", "cccl")
 TOOLCHAIN = (*CUPY, "cuda-bindings", *(f"nvidia-cuda-{part}{suffix}" for part in PARTS for suffix in ("", "-cu12")))
 """Packages that the extras cuda12, cuda13 and nvrtc bring and that must be of one CUDA line."""
+
+DISTRIBUTIONS: Mapping[str, tuple[str, ...]] = {
+    "torch": ("torch",), "numpy": ("numpy",), "scipy": ("scipy",),
+    "cupy": ("cupy-cuda13x", "cupy-cuda12x", "cupy-cuda11x", "cupy"), "triton": ("triton",),
+    **{module: (package,) for module, package in RIVALS.items()},
+}  # fmt: skip
+"""Names of packages where they are installed from."""
+OF_TARGET: Mapping[str, tuple[str, ...]] = {
+    "cpu": ("torch", "numpy", "scipy"), "cuda": ("torch", "triton", "cupy", *RIVALS),
+}  # fmt: skip
+"""The packages that a target's calls are of."""
+DRIVER = "driver"
+"""The GPU's driver, among the versions that figures are kept with."""
 
 
 class MissingPackage(UserError):
@@ -72,6 +87,18 @@ def installed(name: str) -> str:
         return distribution(name).version
     except PackageNotFoundError:
         return ""
+
+
+@lru_cache
+def versions(target: str) -> dict[str, str]:
+    """The versions of the packages whose calls a target has; of one that is not installed, an empty text."""
+    return {name: next(filter(None, map(installed, DISTRIBUTIONS[name])), "") for name in OF_TARGET[target]}
+
+
+def kept_versions(target: str, driver: str) -> dict[str, str]:
+    """Those that a figure is kept with: of the packages that are installed, and of the `driver`, where there is one."""
+    found = versions(target) | {DRIVER: driver}
+    return {name: version for name, version in found.items() if version}
 
 
 def _source(extra: str) -> list[str]:

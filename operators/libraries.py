@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, version
 from inspect import Parameter, Signature, signature
 from typing import Any, Literal
 
@@ -44,16 +42,6 @@ WITHOUT_COMPILER = "TORCH_COMPILE_DISABLE"
 """Torch's own environment variable; where it is 1, nothing is compiled, and no compiled rival is tried."""
 RIVALS = {"cuda.compute": "cuda-cccl", "liger_kernel": "liger-kernel", "nvmath": "nvmath-python"}
 """Modules that the extra `rivals` adds, with the packages that have them; their calls are made on a GPU."""
-DISTRIBUTIONS: Mapping[str, tuple[str, ...]] = {
-    "torch": ("torch",), "numpy": ("numpy",), "scipy": ("scipy",),
-    "cupy": ("cupy-cuda13x", "cupy-cuda12x", "cupy-cuda11x", "cupy"), "triton": ("triton",),
-    **{module: (package,) for module, package in RIVALS.items()},
-}  # fmt: skip
-"""Names of packages where they are installed from."""
-OF_TARGET: Mapping[str, tuple[str, ...]] = {
-    "cpu": ("torch", "numpy", "scipy"), "cuda": ("torch", "triton", "cupy", *RIVALS),
-}  # fmt: skip
-"""The packages that a target's calls are of."""
 RECOMPILATIONS = 256
 """Most shapes that one expression is compiled for in a process; each workload has its own code."""
 UNNAMED = "library()"
@@ -199,21 +187,6 @@ def kinds_in_words(kinds: Iterable[str], *, untried: bool = False) -> str:
     others = " and ".join(kind for kind in found if kind != "call")
     told = others if len(found) == 1 else "partly " * bool(others) + others
     return ", ".join(filter(None, (told, UNTRIED * untried)))
-
-
-@lru_cache
-def versions(target: str) -> dict[str, str]:
-    """Return the versions of the packages whose calls a target has; of one that is not installed, an empty text."""
-    return {name: _version(DISTRIBUTIONS[name]) for name in OF_TARGET[target]}
-
-
-def _version(distributions: Sequence[str]) -> str:
-    for name in distributions:
-        try:
-            return version(name)
-        except PackageNotFoundError:
-            continue
-    return ""
 
 
 def rival_module(name: str) -> Any:

@@ -21,7 +21,7 @@ from evo.api import Run
 from evo.config import DEFAULT_SETS
 from evo.evaluate import task_of
 from evo.packaging.package import ROOT, write_folder
-from evo.report.amounts import count, versions
+from evo.report.amounts import count, versions_in_words
 from evo.report.document import number, text
 from evo.report.output import Scrubber, login
 from evo.report.render import markdown_table
@@ -261,7 +261,7 @@ def _card(run: Run, counts: Mapping[str, int], scrub: Scrubber) -> str:
     """README.md, with the head that hubs of data sets read."""
     row, total = run.row, sum(counts.values())
     host: dict[str, Any] = json.loads(row["host_json"])
-    told = host | {"versions": versions(host)}
+    told = host | {"versions": versions_in_words(host)}
     # A viewer refuses a file without rows.
     configs = [f"  - config_name: {part}\n    data_files: {part}.parquet" for part, count in counts.items() if count]
     return CARD.format(

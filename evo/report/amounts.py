@@ -28,7 +28,7 @@ def listed(names: Sequence[str], most: int) -> str:
     return f"{', '.join(names[:most])}{more}"
 
 
-def versions(host: Mapping[str, Any]) -> str:
+def versions_in_words(host: Mapping[str, Any]) -> str:
     """Return those of the packages that a run's rivals are of: `torch 2.11.0, driver 580.159.04`."""
     return ", ".join(f"{name} {version}" for name, version in host.get("versions", {}).items())
 

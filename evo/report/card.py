@@ -14,7 +14,7 @@ from typing import Any
 from evo.api import Run
 from evo.compare.cells import CellState, cell_results, stored
 from evo.folders import DATABASE
-from evo.report.amounts import listed, usd, versions
+from evo.report.amounts import listed, usd, versions_in_words
 from evo.report.health import limits, spent, state_of, used
 from evo.report.status import TaskSummary, model_costs, summary
 from fitness.words import counted, ratio
@@ -98,7 +98,7 @@ def _hardware(host: dict[str, Any]) -> str:
 
 def _versions(row: dict[str, Any], host: dict[str, Any]) -> str:
     parts = [f"kernel-evo {row['engine_version']}", f"Python {host.get('python', '?')}", str(host.get("system", "?"))]
-    return ", ".join(part for part in (*parts, versions(host)) if part)
+    return ", ".join(part for part in (*parts, versions_in_words(host)) if part)
 
 
 def comparison_card(folder: Path) -> Card:

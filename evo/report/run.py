@@ -15,7 +15,7 @@ from evo.charts.drawing import check_drawing
 from evo.charts.figures import by_task, map_figure, progress_figure
 from evo.charts.picture import individuals_picture
 from evo.charts.roofline import MARKS, rooflines
-from evo.report.amounts import amount, budgeted, count, dollars, seconds, share, usd, versions
+from evo.report.amounts import amount, budgeted, count, dollars, seconds, share, usd, versions_in_words
 from evo.report.document import (
     KERNEL,
     Block,
@@ -182,7 +182,7 @@ def _settings(seen: Material) -> Section:
         "strategy": config.get("strategy"), "target": config.get("target"), "workloads": config.get("workload_set"),
         "device": device, "GPUs": ", ".join(host.get("gpus", ())),
         "machine": None if machine and machine in (device or "") else machine,
-        "versions": versions(host), "used": used(spent(use), limits(use)),
+        "versions": versions_in_words(host), "used": used(spent(use), limits(use)),
         "models": ", ".join((config.get("llm") or {}).get("models", ())), "seed": config.get("seed"),
         "began": f"{seen.row['created_at']:%Y-%m-%d %H:%M %Z}" if seen.row else None,
         "kernel-evo": seen.row.get("engine_version"),

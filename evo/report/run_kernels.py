@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from difflib import unified_diff
-from shlex import quote
 from typing import Any
 
 from evo.api import Run, StoredKernel, Verdict, verdict_words
@@ -82,7 +81,7 @@ def about(
 
 def _asking(run: str, query: str, **values: Value) -> str:
     """The command for what the report has no room for."""
-    return f"{evo_command('sql', run)} {quote(filled(query, **values))}"
+    return evo_command("sql", run, filled(query, **values))
 
 
 def title(kernel: StoredKernel) -> str:

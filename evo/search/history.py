@@ -7,7 +7,6 @@ to where the last one ended: what was asked is what is stored, whatever a strate
 from __future__ import annotations
 
 import asyncio
-import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,6 +22,7 @@ from evo.search.watchdog import Watchdog
 from evo.store.reads import Journal, rows_of
 from evo.strategies.base import Leader
 from fitness.evaluation import Evaluation, Level, Status
+from fitness.install import evo_command
 from fitness.joint import fitted
 from fitness.profiling.profiles import Profile
 from mutators.base import Kind, Request
@@ -372,9 +372,8 @@ def naive_fault(operator: Operator, task: Task, evaluation: Evaluation, *, workl
     message = " ".join(evaluation.message.split())
     if len(message) > MESSAGE_LENGTH:
         message = f"{message[:MESSAGE_LENGTH]}..."
-    command = f"evo evaluate {_name(operator)} {shlex.quote(_shown(file))} --dtype {task.dtype}"
-    if workload_set:
-        command += f" --workloads {workload_set}"
+    workloads = ("--workloads", workload_set) if workload_set else ()
+    command = evo_command("evaluate", _name(operator), _shown(file), "--dtype", task.dtype, *workloads)
     return (
         f"the naive kernel {WORDS[evaluation.verdict]}, and all others are compared with it: {message}; mend "
         f"{_shown(file)}, see its whole verdict with `{command}`, then start a new run"
@@ -386,7 +385,7 @@ def _name(operator: Operator) -> str:
     if folders().get(operator.name) == operator.folder:
         return operator.name
     shown = _shown(operator.folder)
-    return shlex.quote(shown if "/" in shown else f"./{shown}")
+    return shown if "/" in shown else f"./{shown}"
 
 
 def _shown(path: Path) -> str:

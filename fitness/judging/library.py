@@ -23,6 +23,7 @@ from statistics import median
 from typing import Any
 
 from fitness.evaluation import Status
+from fitness.install import versions
 from fitness.judging.device import NAN, UNANSWERED, Device, KernelFault, KernelSession
 from fitness.judging.paired import LibraryBaseline, LibrarySeat
 from fitness.judging.timed_inputs import Placed, TimedInputs
@@ -32,7 +33,7 @@ from operators.definition.spec import Operator, Task, Workload
 from operators.errors import OperatorError
 from operators.files import read_bytes
 from operators.identity import digest
-from operators.libraries import LIBRARIES, WITHOUT_COMPILER, Arrays, LibraryCall, versions
+from operators.libraries import LIBRARIES, WITHOUT_COMPILER, Arrays, LibraryCall
 
 ROUNDS = range(3, 10)
 """Least and most rounds in which a call is timed on every workload."""

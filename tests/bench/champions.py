@@ -38,6 +38,7 @@ from evo.packaging.champion import place_of
 from fitness.cuda.running.driver import device_facts, driver_version
 from fitness.cuda.target import CudaFitness
 from fitness.evaluation import Evaluation, Level, Timing, interval95, library_calls
+from fitness.install import kept_versions
 from fitness.judging.base import Anchor, Fitness
 from fitness.judging.levels import full_anchor
 from fitness.judging.shapes import UnlistedShapes
@@ -51,7 +52,7 @@ from operators.definition.spec import Operator, Task, Workload
 from operators.errors import DeviceError, UserError
 from operators.expression import ExpressionError
 from operators.kernel import Kernel
-from operators.libraries import called, kind_of, versions
+from operators.libraries import called, kind_of
 from operators.plan.reading import parse_plan
 from tests.bench.champion_lines import lines
 
@@ -182,7 +183,7 @@ def _judged(entry: Entry, options: argparse.Namespace, folder: Path) -> Row:
     if options.unlisted:
         workloads, operator = UNLISTED, drawn(entry, options.unlisted, options.seed, device_facts().plan_facts)
     row = _begun(entry) | {"device": device_facts().name, "workloads": workloads}
-    row |= {"judged": date.today().isoformat(), "versions": _versions()}
+    row |= {"judged": date.today().isoformat(), "versions": kept_versions("cuda", driver_version())}
     task = Task(entry.operator, entry.record.dtype, "cuda")
     stage = CudaFitness(operator, task, workload_set=workloads, folder=folder)
     try:
@@ -218,10 +219,6 @@ def drawn(entry: Entry, most: int, seed: int, facts: Mapping[str, int]) -> Opera
         if plan.supports(operator, dims, entry.kernel.values, facts, entry.record.dtype):
             found.setdefault(shape.name, replace(shape, set=UNLISTED))
     return replace(operator, workloads=(*operator.workloads, *found.values()))
-
-
-def _versions() -> dict[str, str]:
-    return {name: found for name, found in versions("cuda").items() if found} | {"driver": driver_version()}
 
 
 def _begun(entry: Entry) -> Row:
