@@ -28,7 +28,7 @@ from evo.search.history import NOT_WANTED, Done, History
 from evo.search.task import Outstanding, TakenProfile, TaskState, task_states
 from evo.search.verdicts import Reached
 from evo.session import run_row
-from evo.store import Store, open_reader
+from evo.store import Store, has_writer, open_reader
 from evo.store.reads import Journal, own_query
 from evo.workbench.recorded import rows_of_evaluation, rows_of_use, stored_result
 from evo.workers.jobs import Found, Job
@@ -69,7 +69,9 @@ class ReplayResult:
 
 
 def replay(folder: Path, on_change: Callable[[Replay], None] = lambda _: None) -> ReplayResult:
-    """Replay the run in `folder` into a new folder beside it. Raises UserError where there is nothing to replay."""
+    """Replay the run in `folder` into a new folder beside it. Raises UserError where there is nothing to replay yet."""
+    if has_writer(folder):
+        raise UserError(f"run {folder.name} goes on: stop it, or wait for its end, before it is repeated")
     with Run(folder) as then:
         run = then.rows("runs.run")
         if not run:

@@ -280,13 +280,9 @@ def replay(run: RunName = "last", runs: Runs = RUNS, as_json: AsJson = False) ->
     from evo.folders import find_run
     from evo.replay import replay as repeat
     from evo.report.live import Progress
-    from evo.store import has_writer
 
-    folder = find_run(runs, run)
-    if has_writer(folder):
-        raise UserError(f"run {folder.name} goes on: stop it, or wait for its end, before it is repeated")
     with Progress() as progress:
-        done = repeat(folder, progress)
+        done = repeat(find_run(runs, run), progress)
     if as_json:
         print(json_of({**asdict(done), "equal": done.equal}))
     else:
