@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
+from socket import socket
 from typing import Any, cast
 
 import pytest
 
 from fitness.cuda.gpu import SERVES, SPARES, Runners
+from fitness.cuda.running import runner as running
 from fitness.cuda.running.runner import CudaRunner
 from fitness.evaluation import Status
 from fitness.judging.device import KernelFault
+from fitness.sandbox.lock import FairLock
 from operators.errors import DeviceError
 
 
@@ -154,3 +161,59 @@ def test_spares_that_die_when_they_are_needed_are_replaced_until_the_machine_has
 def _dying(runner: CudaRunner) -> CudaRunner:
     cast(Any, runner).dying = True
     return runner
+
+
+STARTS = """
+import sys
+from socket import socket
+from fitness.sandbox.channel import receive_frame, send_frame
+channel = socket(fileno=int(sys.argv[1]))
+while True:
+    send_frame(channel, b"{}")
+    receive_frame(channel)
+"""
+
+
+@pytest.fixture
+def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FairLock:
+    """A machine's lock, where runners start without a GPU."""
+
+    def start(command: Sequence[str], theirs: socket, **_: Any) -> subprocess.Popen[bytes]:
+        with theirs:
+            code = [sys.executable, "-c", STARTS, str(theirs.fileno())]
+            return subprocess.Popen(code, pass_fds=(theirs.fileno(),), stderr=subprocess.PIPE, start_new_session=True)
+
+    monkeypatch.setattr(running, "start_child", start)
+    return FairLock(tmp_path, "machine")
+
+
+def test_who_has_the_machine_alone_never_waits_for_a_runner_that_waits_for_the_machine(lock: FairLock) -> None:
+    with lock.alone():
+        spare = CudaRunner(0, b"", 1, quiet=lock.shared)
+        spare.begin()
+        asker = CudaRunner(0, b"", 1, quiet=lock.shared)
+        asker.ready()  # this thread lends the machine
+    spare.ready()
+    assert spare.alive and asker.alive
+    for runner in (spare, asker):
+        runner.close()
+        assert not runner.alive
+
+
+def test_a_runner_makes_no_context_while_another_thread_has_the_machine_alone(lock: FairLock) -> None:
+    with ThreadPoolExecutor(1) as others:
+        with lock.alone():
+            runner = CudaRunner(0, b"", 1, quiet=lock.shared)
+            waits = others.submit(runner.ready)
+            with pytest.raises(TimeoutError):
+                waits.result(1.0)
+        waits.result(60.0)
+    runner.close()
+
+
+def test_a_runner_that_waits_for_the_machine_is_ended_by_who_has_it(lock: FairLock) -> None:
+    with lock.alone():
+        runner = CudaRunner(0, b"", 1, quiet=lock.shared)
+        runner.begin()
+        runner.close()
+        assert not runner.alive

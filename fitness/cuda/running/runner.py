@@ -66,7 +66,8 @@ class CudaRunner:
     ) -> None:
         """The process touches no device before `begin`.
 
-        What `quiet` makes is held while it makes its context: others must not time anything meanwhile.
+        The context that `quiet` makes is entered while the process makes its own: nothing may be timed meanwhile. A
+        thread that has the machine alone, and is let in, never waits in `ready` for one that is not.
         """
         ours, theirs = socket.socketpair()
         self._socket = ours
@@ -85,30 +86,43 @@ class CudaRunner:
         self._process = start_child(
             command, theirs, environment=environment, stderr=subprocess.PIPE, file_bytes=1 << 20
         )
-        self._failure: Exception | None = RuntimeError("the thread that waits for it ended")
-        """Why it cannot be used; None once it can. It stands until the contrary is seen, whatever ends that thread."""
+        self._quiet = quiet
+        self._talking = threading.Lock()
+        """Held by the thread that has the process take a step of its start."""
+        self._taken: list[Callable[[], None]] = []
+        self._failure: Exception | None = None
+        """The reason why it cannot be used, where a step failed."""
         self._begun = threading.Event()
         self._closed = False
-        self._ready = threading.Thread(target=self._await, args=(quiet,), daemon=True)
-        self._ready.start()
+        threading.Thread(target=self._start, name="runner", daemon=True).start()
 
-    def _await(self, quiet: Callable[[], AbstractContextManager[None]]) -> None:
-        try:
-            self._set_up(quiet)
-            self._failure = None
-        except (*UNANSWERED, OSError) as failure:
-            self._failure = failure
-
-    def _set_up(self, quiet: Callable[[], AbstractContextManager[None]]) -> None:
-        self._answer(START_TIMEOUT_S, "while it started")
+    def _start(self) -> None:
+        """Beside all else, load at once, and make the context when it is wanted and nothing is timed."""
+        self._take(self._load)
         self._begun.wait()
-        if self._closed:
-            return
-        with quiet():
-            self._request("begin")
-            self._answer(START_TIMEOUT_S, "while it started")
-            self._request("setup", self._harness, self._granularity)
-            self._answer(SETUP_TIMEOUT_S, "while it started")
+        if not self._closed:
+            with self._quiet():
+                self._take(self._set_up)
+
+    def _take(self, step: Callable[[], None]) -> None:
+        """Take a step of the start, unless another thread has, or has failed before."""
+        with self._talking:
+            if step in self._taken or self._failure or self._closed:
+                return
+            try:
+                step()
+            except (*UNANSWERED, OSError) as failure:
+                self._failure = failure
+            self._taken.append(step)
+
+    def _load(self) -> None:
+        self._answer(START_TIMEOUT_S, "while it started")
+
+    def _set_up(self) -> None:
+        self._request("begin")
+        self._answer(START_TIMEOUT_S, "while it started")
+        self._request("setup", self._harness, self._granularity)
+        self._answer(SETUP_TIMEOUT_S, "while it started")
 
     @property
     def alive(self) -> bool:
@@ -122,7 +136,9 @@ class CudaRunner:
     def ready(self) -> None:
         """Wait until it can be used. Raises DeviceError where runners do not start on this machine."""
         self.begin()
-        self._ready.join()
+        self._take(self._load)
+        with self._quiet():
+            self._take(self._set_up)
         if self._failure is None:
             return
         said = self.close().splitlines()[-1:]
@@ -133,8 +149,8 @@ class CudaRunner:
         kill_group(self._process)
         self._closed = True
         self._begun.set()
-        self._ready.join()
-        self._socket.close()
+        with self._talking:
+            self._socket.close()
         assert self._process.stderr
         if self._process.stderr.closed:
             return ""
