@@ -6,7 +6,7 @@ FEW = [4, 8, 0]                    # rows per multiprocessor of which the weight
 HELD = [2, 1, 4]                   # vectors of a row per thread
 STAGES = [3, 2, 4]                 # rows of a block in shared memory
 BUSY = [1024, 2048, 512]           # threads per multiprocessor, at most
-LOAD = [0, 1, 2]                   # 1: past L1 and 256 bytes at a time from DRAM; 2: from where writes will go to, no copy of it
+LOAD = [0, 1, 2]                   # 1: past L1 and 256 bytes at a time from DRAM; 2: from where writes will go to
 STORE = [0, 1]                     # 1: first to leave L2
 
 [let]
@@ -14,7 +14,9 @@ whole = "cols % (16 // sizeof_T) == 0 and cols > 32 * (16 // sizeof_T)"
 few = "whole and cols <= 4096 * VECTORS and (rows <= sm_count or rows <= FEW * sm_count and cols * sizeof_T <= 16384)"
 threads = "32 * ceil_div(cols, 32 * HELD * (16 // sizeof_T))"
 ring = "STAGES * 32 * HELD * threads"
-flow = "whole and not few and rows > 4 * sm_count and threads <= 1024 and ring + 1280 <= 232448"
+steps = "512 * VECTORS // sizeof_T"        # a warp\'s elements of a row
+large = "rows * cols * sizeof_T >= 67108864 and cols % steps == 0 and cols <= 8 * steps"
+flow = "whole and not few and not large and rows > 4 * sm_count and threads <= 1024 and ring + 1280 <= 232448"
 odd = "cols % (16 // sizeof_T) != 0"
 odd_short = "odd and cols <= 512"      # several rows per block, in shared memory
 odd_rows = "16 // sizeof_T * max(1, min(1024 // cols, ceil_div(rows, 16 // sizeof_T * 2 * sm_count)))"
@@ -22,7 +24,8 @@ odd_group = "min(32, next_pow2(ceil_div(cols, 4)))"
 odd_vectors = "cols // (16 // sizeof_T) + 7"   # counted from the 128 bytes in which a row begins
 odd_some = "256 * 4"           # vectors of a block
 odd_most = "1024 * 4"                     # of a larger one
-odd_parts = "next_pow2(max(ceil_div(odd_vectors, odd_some if odd_vectors <= 8 * odd_some else odd_most), min(8, sm_count // (2 * rows), odd_vectors // 1024)))"
+odd_least = "ceil_div(odd_vectors, odd_some if odd_vectors <= 8 * odd_some else odd_most)"
+odd_parts = "next_pow2(max(odd_least, min(8, sm_count // (2 * rows), odd_vectors // 1024)))"
 
 [[launch]]                         # a group of lanes per row
 kernel = "short_rows"
@@ -48,9 +51,16 @@ args = ["x", "residual", "weight", "eps", "rows", "cols"]
 
 [[launch]]                         # a block per row, which stays in registers
 kernel = "long_rows"
-when = "whole and not few and not flow and cols <= 4096 * VECTORS"
+when = "whole and not few and not large and not flow and cols <= 4096 * VECTORS"
 grid = ["rows"]
 block = ["32 * ceil_div(cols, 32 * VECTORS * (16 // sizeof_T))"]
+args = ["x", "residual", "weight", "eps", "cols"]
+
+[[launch]]                         # the same for large tensors, whose rows are whole blocks
+kernel = "large_rows"
+when = "large"
+grid = ["rows"]
+block = ["cols * sizeof_T // (16 * VECTORS)"]
 args = ["x", "residual", "weight", "eps", "cols"]
 
 [[launch]]                         # whatever else
@@ -162,9 +172,11 @@ __device__ __forceinline__ uint4 vector(const Elements& e) {
 __device__ __forceinline__ uint4 fetched(const T* from) {
     uint4 v;
     if constexpr (LOAD == 1)
-        asm volatile("ld.global.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from) : "memory");
+        asm volatile("ld.global.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y),
+            "=r"(v.z), "=r"(v.w) : "l"(from) : "memory");
     else if constexpr (LOAD == 2)
-        asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from) : "memory");
+        asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z),
+            "=r"(v.w) : "l"(from) : "memory");
     else
         v = *reinterpret_cast<const uint4*>(from);
     return v;
@@ -174,7 +186,8 @@ __device__ __forceinline__ void put(T* to, uint4 v) {
     else *reinterpret_cast<uint4*>(to) = v;
 }
 
-extern "C" __global__ void __launch_bounds__(256) short_rows(T* x, T* residual, const T* __restrict__ weight, ACC eps, int rows, int cols, int group) {
+extern "C" __global__ void __launch_bounds__(256) short_rows(T* x, T* residual, const T* __restrict__ weight, ACC eps,
+        int rows, int cols, int group) {
     const int c = threadIdx.x % group * LANES, at_once = 256 / group;
     const long long first = (long long)blockIdx.x * at_once * EACH + threadIdx.x / group;
     Vector w = {};
@@ -184,7 +197,10 @@ extern "C" __global__ void __launch_bounds__(256) short_rows(T* x, T* residual, 
         const long long row = first + e * at_once;
         const bool mine = c < cols && row < rows;
         Vector a = {}, b = {};
-        if (mine) a = *reinterpret_cast<const Vector*>(x + row * cols + c), b = *reinterpret_cast<const Vector*>(residual + row * cols + c);
+        if (mine) {
+            a = *reinterpret_cast<const Vector*>(x + row * cols + c);
+            b = *reinterpret_cast<const Vector*>(residual + row * cols + c);
+        }
         ACC v[LANES], squares = 0;
 #pragma unroll
         for (int l = 0; l < LANES; l++) {
@@ -204,7 +220,8 @@ extern "C" __global__ void __launch_bounds__(256) short_rows(T* x, T* residual, 
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256 * sizeof(T)) few_rows(T* x, T* residual, const T* weight, ACC eps, int cols) {
+extern "C" __global__ void __launch_bounds__(256 * sizeof(T)) few_rows(T* x, T* residual, const T* weight, ACC eps,
+        int cols) {
     __shared__ ACC partial[32];
     const long long start = (long long)blockIdx.x * cols;
     uint4 a[VECTORS], b[VECTORS], w[VECTORS];
@@ -214,7 +231,8 @@ extern "C" __global__ void __launch_bounds__(256 * sizeof(T)) few_rows(T* x, T* 
         const int c = (j * blockDim.x + threadIdx.x) * LANES;
         a[j] = b[j] = w[j] = make_uint4(0, 0, 0, 0);
         if (c < cols) {
-            a[j] = *reinterpret_cast<const uint4*>(x + start + c), b[j] = *reinterpret_cast<const uint4*>(residual + start + c);
+            a[j] = *reinterpret_cast<const uint4*>(x + start + c);
+            b[j] = *reinterpret_cast<const uint4*>(residual + start + c);
             w[j] = *reinterpret_cast<const uint4*>(weight + c);
         }
     }
@@ -232,7 +250,8 @@ extern "C" __global__ void __launch_bounds__(256 * sizeof(T)) few_rows(T* x, T* 
         Vector out;
 #pragma unroll
         for (int l = 0; l < LANES; l++) {
-            v[j][l] = load(reinterpret_cast<const Vector&>(a[j]).v[l]) + load(reinterpret_cast<const Vector&>(b[j]).v[l]);
+            v[j][l] = load(reinterpret_cast<const Vector&>(a[j]).v[l]) +
+                      load(reinterpret_cast<const Vector&>(b[j]).v[l]);
             squares += v[j][l] * v[j][l];
             out.v[l] = store(v[j][l]);
         }
@@ -245,13 +264,15 @@ extern "C" __global__ void __launch_bounds__(256 * sizeof(T)) few_rows(T* x, T* 
         if (c < cols) {
             Vector out;
 #pragma unroll
-            for (int l = 0; l < LANES; l++) out.v[l] = store(load(reinterpret_cast<const Vector&>(w[j]).v[l]) * (v[j][l] * scale));
+            for (int l = 0; l < LANES; l++)
+                out.v[l] = store(load(reinterpret_cast<const Vector&>(w[j]).v[l]) * (v[j][l] * scale));
             *reinterpret_cast<Vector*>(x + start + c) = out;
         }
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256 * sizeof(T)) long_rows(T* x, T* residual, const T* __restrict__ weight, ACC eps, int cols) {
+extern "C" __global__ void __launch_bounds__(256 * sizeof(T)) long_rows(T* x, T* residual, const T* __restrict__ weight,
+        ACC eps, int cols) {
     __shared__ ACC partial[32];
     const long long start = (long long)blockIdx.x * cols;
     Vector a[VECTORS], b[VECTORS];
@@ -260,7 +281,10 @@ extern "C" __global__ void __launch_bounds__(256 * sizeof(T)) long_rows(T* x, T*
     for (int j = 0; j < VECTORS; j++) {
         const int c = (j * blockDim.x + threadIdx.x) * LANES;
         a[j] = b[j] = Vector{};
-        if (c < cols) a[j] = *reinterpret_cast<const Vector*>(x + start + c), b[j] = *reinterpret_cast<const Vector*>(residual + start + c);
+        if (c < cols) {
+            a[j] = *reinterpret_cast<const Vector*>(x + start + c);
+            b[j] = *reinterpret_cast<const Vector*>(residual + start + c);
+        }
     }
 #pragma unroll
     for (int j = 0; j < VECTORS; j++) {
@@ -288,9 +312,48 @@ extern "C" __global__ void __launch_bounds__(256 * sizeof(T)) long_rows(T* x, T*
     }
 }
 
-// A block stays, and has every so manyth row: the next ones are on their way into shared memory, a thread's vectors in places
-// that no other thread reads, while one is added up. The weight stays in registers.
-extern "C" __global__ void __launch_bounds__(1024) flow_rows(T* x, T* residual, const T* __restrict__ weight, ACC eps, int rows, int cols) {
+// A block per row again, but what it reads is the last to leave the caches: among the ways that were measured of
+// tensors of 64 MiB this was the fastest, 2 to 3 % before plain loads.
+__device__ __forceinline__ uint4 kept(const T* from) {
+    unsigned long long policy;
+    uint4 v;
+    asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+    asm volatile("ld.global.L1::evict_last.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from), "l"(policy) : "memory");
+    return v;
+}
+
+extern "C" __global__ void __launch_bounds__(256, 1) large_rows(T* x, T* residual, const T* __restrict__ weight,
+        ACC eps, int cols) {
+    __shared__ ACC partial[32];
+    const int first = threadIdx.x * LANES, apart = blockDim.x * LANES;
+    const long long start = (long long)blockIdx.x * cols + first;
+    uint4 a[VECTORS], b[VECTORS];
+#pragma unroll
+    for (int j = 0; j < VECTORS; j++) a[j] = kept(x + start + j * apart), b[j] = kept(residual + start + j * apart);
+    whole::Elements s[VECTORS];
+    ACC squares = 0;
+#pragma unroll
+    for (int j = 0; j < VECTORS; j++) {
+        const whole::Elements one = whole::elements(a[j]), other = whole::elements(b[j]);
+#pragma unroll
+        for (int l = 0; l < LANES; l++) s[j].v[l] = one.v[l] + other.v[l], squares += s[j].v[l] * s[j].v[l];
+        *reinterpret_cast<uint4*>(residual + start + j * apart) = whole::vector(s[j]);
+    }
+    const ACC scale = rsqrtf(over_block(squares, partial) / cols + eps);
+#pragma unroll
+    for (int j = 0; j < VECTORS; j++) {
+        const whole::Elements by = whole::elements(*reinterpret_cast<const uint4*>(weight + first + j * apart));
+#pragma unroll
+        for (int l = 0; l < LANES; l++) s[j].v[l] = by.v[l] * (s[j].v[l] * scale);
+        *reinterpret_cast<uint4*>(x + start + j * apart) = whole::vector(s[j]);
+    }
+}
+
+// A block stays, and has every so manyth row: the next ones are on their way into shared memory, a thread's vectors in
+// places that no other thread reads, while one is added up. The weight stays in registers.
+extern "C" __global__ void __launch_bounds__(1024) flow_rows(T* x, T* residual, const T* __restrict__ weight, ACC eps,
+        int rows, int cols) {
     extern __shared__ uint4 stages[];
     __shared__ ACC partial[2][32];
     const int t = threadIdx.x, threads = blockDim.x;
@@ -358,7 +421,8 @@ extern "C" __global__ void __launch_bounds__(1024) flow_rows(T* x, T* residual, 
 }
 
 // A sum is made twice where it does not fit: x is overwritten only after everybody has read what it needs of it.
-extern "C" __global__ void __launch_bounds__(256) any_rows(T* x, T* residual, const T* __restrict__ weight, ACC eps, int cols) {
+extern "C" __global__ void __launch_bounds__(256) any_rows(T* x, T* residual, const T* __restrict__ weight, ACC eps,
+        int cols) {
     __shared__ ACC partial[32];
     const long long start = (long long)blockIdx.x * cols;
     ACC squares = 0;
@@ -374,9 +438,9 @@ extern "C" __global__ void __launch_bounds__(256) any_rows(T* x, T* residual, co
     }
 }
 
-// Rows whose length is no whole number of vectors. Short ones pass through shared memory, several per block, whose first
-// begins at a vector's boundary. Longer ones are read and written as aligned vectors, and a few elements before and behind
-// these one by one; a row stays in the registers of up to 8 blocks.
+// Rows whose length is no whole number of vectors. Short ones pass through shared memory, several per block, whose
+// first begins at a vector's boundary. Longer ones are read and written as aligned vectors, and a few elements before
+// and behind these one by one; a row stays in the registers of up to 8 blocks.
 #include <cooperative_groups.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -415,7 +479,9 @@ struct Row {
         return reinterpret_cast<const uint4*>(x) + (start + head) / LANES;
     }
     __device__ __forceinline__ uint4* out(T* y) const { return reinterpret_cast<uint4*>(y) + (start + head) / LANES; }
-    __device__ __forceinline__ bool has(int i) const { return static_cast<unsigned>(i) < static_cast<unsigned>(vectors); }
+    __device__ __forceinline__ bool has(int i) const {
+        return static_cast<unsigned>(i) < static_cast<unsigned>(vectors);
+    }
     // Which element the first threads of the first block have besides; -1: none.
     __device__ __forceinline__ int edge(int rank) const {
         const int t = threadIdx.x, begin = head + vectors * LANES;
@@ -483,8 +549,10 @@ __device__ __forceinline__ float over_row(float value, int parts, int rank, int 
 __device__ __forceinline__ uint4 shifted(uint4 a, uint4 b, int elements) {
     if constexpr (LANES == 8) {
         const unsigned by = elements % 2 * 16;
-        unsigned u0 = __funnelshift_r(a.x, a.y, by), u1 = __funnelshift_r(a.y, a.z, by), u2 = __funnelshift_r(a.z, a.w, by);
-        unsigned u3 = __funnelshift_r(a.w, b.x, by), u4 = __funnelshift_r(b.x, b.y, by), u5 = __funnelshift_r(b.y, b.z, by);
+        unsigned u0 = __funnelshift_r(a.x, a.y, by), u1 = __funnelshift_r(a.y, a.z, by),
+            u2 = __funnelshift_r(a.z, a.w, by);
+        unsigned u3 = __funnelshift_r(a.w, b.x, by), u4 = __funnelshift_r(b.x, b.y, by),
+            u5 = __funnelshift_r(b.y, b.z, by);
         unsigned u6 = __funnelshift_r(b.z, b.w, by);
         elements /= 2;
         if (elements & 1) u0 = u1, u1 = u2, u2 = u3, u3 = u4, u4 = u5, u5 = u6;
@@ -519,7 +587,8 @@ __device__ __forceinline__ unsigned result(unsigned u, unsigned w, unsigned p, f
 }
 
 template <int DEEP, int AT_ONCE>
-__device__ __forceinline__ void in_registers(T* x, T* residual, const T* __restrict__ weight, float eps, int cols, int parts) {
+__device__ __forceinline__ void in_registers(T* x, T* residual, const T* __restrict__ weight, float eps, int cols,
+        int parts) {
     if (parts > 1) begun();
     const int rank = blockIdx.x & (parts - 1);
     const Row row(blockIdx.x / parts, cols);
@@ -538,8 +607,11 @@ __device__ __forceinline__ void in_registers(T* x, T* residual, const T* __restr
 #pragma unroll
     for (int j = 0; j < DEEP; j++) {
         const int i = first + j * static_cast<int>(blockDim.x);
-        if (row.has(i)) to_residual[i] = make_uint4(rounded(a[j].x, b[j].x), rounded(a[j].y, b[j].y), rounded(a[j].z, b[j].z), rounded(a[j].w, b[j].w));
-        squares += (squares_of(a[j].x, b[j].x) + squares_of(a[j].y, b[j].y)) + (squares_of(a[j].z, b[j].z) + squares_of(a[j].w, b[j].w));
+        if (row.has(i))
+            to_residual[i] = make_uint4(rounded(a[j].x, b[j].x), rounded(a[j].y, b[j].y), rounded(a[j].z, b[j].z),
+                                        rounded(a[j].w, b[j].w));
+        squares += (squares_of(a[j].x, b[j].x) + squares_of(a[j].y, b[j].y)) +
+                   (squares_of(a[j].z, b[j].z) + squares_of(a[j].w, b[j].w));
     }
     if (edge >= 0) residual[row.start + edge] = store(extra);
     const float scale = rsqrtf(over_row(squares, parts, rank, 0) / cols + eps);
@@ -577,7 +649,8 @@ extern "C" __global__ void __launch_bounds__(1024)
 
 // A group of lanes has a row in shared memory, a lane every so manieth element of it.
 template <int EACH_LANE>
-__global__ void __launch_bounds__(256, 4) odd_short_rows(T* x, T* residual, const T* __restrict__ weight, ACC eps, int rows, int cols, int together, int group) {
+__global__ void __launch_bounds__(256, 4) odd_short_rows(T* x, T* residual, const T* __restrict__ weight, ACC eps,
+        int rows, int cols, int together, int group) {
     using namespace odd;
     extern __shared__ uint4 span[];
     uint4* others = span + together * cols / LANES;
@@ -608,7 +681,8 @@ __global__ void __launch_bounds__(256, 4) odd_short_rows(T* x, T* residual, cons
 #pragma unroll
         for (int e = 0; e < EACH_LANE; e++) {
             const int c = lane + e * group;
-            if (row < here && c < cols) of_x[row * cols + c] = store((HAD ? w[e % (HAD + 1)] : load(weight[c])) * (v[e] * scale));
+            if (row < here && c < cols)
+                of_x[row * cols + c] = store((HAD ? w[e % (HAD + 1)] : load(weight[c])) * (v[e] * scale));
         }
     }
     __syncthreads();
