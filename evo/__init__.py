@@ -6,6 +6,7 @@ Importing this imports next to nothing; duckdb and pyarrow come with the first q
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,13 +35,14 @@ def open(run: str | Path = "last", *, runs: str | Path | None = None) -> Run:
 def open_several(which: str | Path | Sequence[str | Path], *, runs: str | Path | None = None) -> Several:
     """Several runs, to be asked together: a pattern such as `runs/compare-x/*`, a folder that holds them, or a list.
 
-    `runs` is as in `open`. It raises UserError.
+    `runs` is as in `open`. Those of a pattern or a folder that cannot be read are left out, with a warning. It raises
+    UserError.
     """
     from evo.api import Several
     from evo.folders import find_all
 
     named = [which] if isinstance(which, str | Path) else which
-    return Several(find_all(_folder(runs), map(str, named)))
+    return Several(find_all(_folder(runs), map(str, named), warnings.warn))
 
 
 def runs(folder: str | Path | None = None) -> RunList:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -106,9 +106,27 @@ def find_one(runs: Path, name: str, cure: str) -> Path:
     return found
 
 
-def find_all(runs: Path, names: Iterable[str]) -> list[Path]:
-    """The folders or files of all runs that these names mean, see `find_runs`. It raises UserError."""
-    found = (find_runs(runs, name) for name in names)
+def find_readable(runs: Path, name: str, tell: Callable[[str], object]) -> Path | list[Path]:
+    """The folders that `find_runs` finds, without those of several that cannot be read: `tell` is told each and why.
+
+    It raises UserError, also where none of several can be read.
+    """
+    found = find_runs(runs, name)
+    if isinstance(found, Path):
+        return found
+    from evo.store.several import unreadable
+
+    damaged = unreadable(found)
+    if len(damaged) == len(found):
+        raise damaged[found[0]]
+    for why in damaged.values():
+        tell(f"left out: {why}")
+    return [path for path in found if path not in damaged]
+
+
+def find_all(runs: Path, names: Iterable[str], tell: Callable[[str], object]) -> list[Path]:
+    """The folders or files of all runs that these names mean, see `find_readable`. It raises UserError."""
+    found = (find_readable(runs, name, tell) for name in names)
     return [path for where in found for path in (where if isinstance(where, list) else [where])]
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from evo.individual import UNAVAILABLE, Individual
 from fitness.evaluation import Evaluation, Level, LibraryTiming
+from fitness.install import versions
 from fitness.joint import Pair, Position
 from fitness.profiling.profiles import Bottleneck, Metric, Profile
 from mutators.base import Call, Kind, Message, Proposal, Request
@@ -237,8 +238,9 @@ def evaluation_rows(evaluation: Evaluation, *, evaluation_id: str, request_id: s
         "errors": [of | vars(c) for c in e.errors],
     }
     if e.library_lack:
-        detail = {"evaluation_id": evaluation_id, "reason": e.library_lack}
-        rows |= event_rows(NO_LIBRARY, detail, at=at, task=Task.parse(e.task))
+        task = Task.parse(e.task)
+        detail = {"evaluation_id": evaluation_id, "reason": e.library_lack, "versions": versions(task.target)}
+        rows |= event_rows(NO_LIBRARY, detail, at=at, task=task)
     return rows
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from operators.errors import UserError
-from operators.libraries import RIVALS
+from operators.libraries import RIVALS, WITHOUT_COMPILER, LibraryCall, kind_of
 
 NAME = "kernel-evo"
 ROOT = Path(__file__).parents[1]
@@ -93,6 +94,13 @@ def installed(name: str) -> str:
 def versions(target: str) -> dict[str, str]:
     """The versions of the packages whose calls a target has; of one that is not installed, an empty text."""
     return {name: next(filter(None, map(installed, DISTRIBUTIONS[name])), "") for name in OF_TARGET[target]}
+
+
+def can_be_tried(rival: str, target: str) -> bool:
+    """Whether the call of this name can be tried here: its package is there, and what compiles it is not turned off."""
+    missing = {module for module, version in versions(target).items() if not version}
+    compiles = os.environ.get(WITHOUT_COMPILER) != "1"
+    return LibraryCall(rival).rival not in missing and (compiles or kind_of(rival) != "compiled")
 
 
 def kept_versions(target: str, driver: str) -> dict[str, str]:

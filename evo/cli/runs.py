@@ -183,7 +183,7 @@ def score(
     from evo.report.render import markdown
     from evo.report.scoreboard import as_data, document, task_scores
 
-    tasks = task_scores(map(Run, dict.fromkeys(find_all(runs, names))))
+    tasks = task_scores(map(Run, dict.fromkeys(find_all(runs, names, say))))
     made = json_of(as_data(tasks)) + "\n" if as_json else markdown(document(tasks, ", ".join(names), time.time()))
     if out is None:
         print(made, end="")
@@ -330,7 +330,7 @@ def merge(
 
     if out.suffix != DUCKDB:
         raise UserError(f"{out}: name a new file that ends in {DUCKDB}")
-    held = merged(find_all(runs, run), out)
+    held = merged(find_all(runs, run, say), out)
     for each in held:
         print(f"{each.run} from {each.origin}", file=sys.stderr)
     print(
@@ -424,7 +424,7 @@ def _import_arrow() -> None:
 
 def _asked(runs: Path, run: str, query: str, name: str, params: dict[str, str], limits: Limits) -> QueryResult:
     """The answer to a query of the user's own, or to a named one."""
-    from evo.folders import find_runs
+    from evo.folders import find_readable
     from evo.store import ask
     from evo.store.named import named_query
 
@@ -433,7 +433,7 @@ def _asked(runs: Path, run: str, query: str, name: str, params: dict[str, str], 
     if name:
         known = named_query(name)
         params = known.bound(params)
-    where = find_runs(runs, run)
+    where = find_readable(runs, run, say)
     return ask(where, known.text(several=isinstance(where, list)) if name else query, limits, params)
 
 

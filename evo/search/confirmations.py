@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import json
 import math
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
@@ -18,6 +19,8 @@ from evo.search.verdicts import Verdicts
 from evo.workers.dispatch import RunPool
 from evo.workers.pool import Undone
 from fitness.evaluation import Level
+from fitness.install import can_be_tried, versions
+from operators.definition.spec import Task
 from operators.errors import OperatorError
 from operators.identity import short
 
@@ -31,6 +34,8 @@ NAMED = 3
 """Operators that are named of those whose leaders are confirmed side by side."""
 ATTEMPTS = 5
 """Number of a task's leaders that may fail their confirmation before a search ends without a confirmed best."""
+FAILURES = 2
+"""Number of a leader's confirmations whose comparison with rivals may fail with the same packages: a fault may pass."""
 
 
 class Confirmations:
@@ -92,10 +97,11 @@ class Confirmations:
     async def confirm_leaders(self, place: str, *, attempts: float = ATTEMPTS) -> None:
         """Give each task's leader a confirmation if it has none and there is time for one; on all devices at once.
 
-        Without a time limit rivals are compiled before, and one that was confirmed beside others alone is so once more.
-        `place` tells these confirmations from those of other sessions. A leader that fails loses its place, and the
-        next one is confirmed: `attempts` of each task at most. At last champions that the run began with are, where
-        there is time and a new kernel is better: `evo champion` holds the two against each other at every size.
+        Without a time limit rivals are compiled before, and one whose confirmation lacks rivals is confirmed once more
+        where these may be there now, see `may_say_more`. `place` tells these confirmations from all others.
+        A leader that fails loses its place, and the next one is confirmed: `attempts` of each task at most. At last
+        champions that the run began with are, where there is time and a new kernel is better: `evo champion` holds the
+        two against each other at every size.
         """
         leaders = {row["task"]: row for row in self._history.leaders() if self._is_due(row)}
         found = [(state, leaders[str(state.task)]) for state in self._states.values() if str(state.task) in leaders]
@@ -155,7 +161,7 @@ class Confirmations:
         return math.isinf(self._clock.limit_s)
 
     def _is_due(self, leader: Row) -> bool:
-        return leader["level"] != Level.CONFIRMED.value or (self._is_patient and leader["lacks_rivals"])
+        return leader["level"] != Level.CONFIRMED.value or (self._is_patient and may_say_more(leader))
 
     async def _confirm_leader(self, state: TaskState, place: str) -> bool:
         """Give the leader of a task a confirmation; whether another one leads since then."""
@@ -176,6 +182,15 @@ class Confirmations:
         rows = records.evaluation_rows(last, evaluation_id=name, request_id=None, at=self._history.now())
         await self._history.commit(rows)
         return await self._history.fit(state)
+
+
+def may_say_more(leader: Row) -> bool:
+    """Whether another confirmation of a confirmed leader may compare it with rivals that its last one lacks."""
+    target = Task.parse(leader["task"]).target
+    if leader["failed_with"]:
+        here = versions(target)
+        return [json.loads(kept or "{}") for kept in leader["failed_with"]].count(here) < FAILURES
+    return any(can_be_tried(name, target) for name in (leader["untried"] or "").split("; ") if name)
 
 
 def _makespan(jobs_s: Iterable[float], devices: int) -> float:

@@ -75,6 +75,8 @@ class History:
         """Ids of kernels whose source the store has, or will have with a commit under way."""
         self.seq = 0
         """The place of the last ask, tell or profile."""
+        self.session = 0
+        """The number of the run's sessions that began, this one included."""
         for state in states.values():
             state.profile_notes.profiles.read = partial(self._profile, state.task)
 
@@ -102,6 +104,7 @@ class History:
         """Store that a session began, what tasks the run is asked for, and what limits hold; None: as before."""
         detail = {"resumed": self.seq > 0, "tasks": [*map(str, self.states)], "budget": limits}
         await self.commit(records.event_rows("session", detail, at=began))
+        self.session = len(rows_of(self.store, "search.sessions"))
         for state in self.states.values():
             if state.fault:
                 await self._note_fault(state)

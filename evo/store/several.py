@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import duckdb
 
 from evo.store import snapshots
-from evo.store.errors import StoreError, one_line
+from evo.store.errors import StoreError, interruptible, one_line
 from evo.store.schema import VERSION_TABLE, check_format
 from evo.store.writer import FILE, lock_holder
 from fitness.words import counted
@@ -97,6 +97,8 @@ OPEN_WAIT_S = 10.0
 Opened = TypeVar("Opened")
 MARK, MARK_AT = b"DUCK", 8
 """Bytes that every file of DuckDB has, and where."""
+HEADERS_BYTES = 3 * 4096
+"""Bytes of a file of DuckDB before its blocks."""
 
 
 def _unreadable(file: Path, error: duckdb.Error) -> StoreError:
@@ -169,6 +171,35 @@ def _attached(connection: duckdb.DuckDBPyConnection, database: str, schema: str,
         with suppress(ValueError, AttributeError):
             arm = json.loads(config).get("strategy")
     return Attached(place, schema, name, arm, seed, folder, run_id, began_s)
+
+
+def unreadable(folders: Sequence[Path]) -> dict[Path, StoreError]:
+    """The folders or files whose runs cannot be read, with the reasons. Damage within a block is not looked for."""
+    found = {}
+    with interruptible(), duckdb.connect(":memory:") as connection:
+        for place, folder in enumerate(folders):
+            database = f"r{place}"
+            try:
+                attach(connection, database, folder)
+                _check_size(connection, database)
+            except StoreError as error:
+                found[folder] = error
+            connection.execute(f"DETACH DATABASE IF EXISTS {database}")
+    return found
+
+
+def _check_size(connection: duckdb.DuckDBPyConnection, database: str) -> None:
+    """Raise StoreError where the file was cut off: it opens even so if the catalogue is in what is left.
+
+    Blocks that are free may lie beyond the end of a file that is whole.
+    """
+    sql = """
+        SELECT path, used_blocks * block_size FROM pragma_database_size() JOIN duckdb_databases() USING (database_name)
+        WHERE database_name = ?
+    """
+    ((path, used_bytes),) = connection.execute(sql, [database]).fetchall()
+    if Path(path).stat().st_size < HEADERS_BYTES + used_bytes:
+        raise StoreError(f"{path} cannot be read: the end of the file is missing")
 
 
 def holds_several(file: Path) -> bool:

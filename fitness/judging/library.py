@@ -11,7 +11,6 @@ from __future__ import annotations
 import faulthandler
 import json
 import math
-import os
 import re
 import sys
 import time
@@ -23,7 +22,7 @@ from statistics import median
 from typing import Any
 
 from fitness.evaluation import Status
-from fitness.install import versions
+from fitness.install import can_be_tried, versions
 from fitness.judging.device import NAN, UNANSWERED, Device, KernelFault, KernelSession
 from fitness.judging.paired import LibraryBaseline, LibrarySeat
 from fitness.judging.timed_inputs import Placed, TimedInputs
@@ -33,7 +32,7 @@ from operators.definition.spec import Operator, Task, Workload
 from operators.errors import OperatorError
 from operators.files import read_bytes
 from operators.identity import digest
-from operators.libraries import LIBRARIES, WITHOUT_COMPILER, Arrays, LibraryCall
+from operators.libraries import LIBRARIES, Arrays, LibraryCall
 
 ROUNDS = range(3, 10)
 """Least and most rounds in which a call is timed on every workload."""
@@ -271,10 +270,7 @@ class TaskLibrary:
 
     def _wanted(self) -> list[LibraryCall]:
         """Those that may be tried in this process, of packages that are there."""
-        compiler = os.environ.get(WITHOUT_COMPILER) != "1"
-        missing = {name for name, found in versions(self._task.target).items() if not found}
-        offered = (call for call in self._declared() if call.rival not in missing)
-        return [call for call in offered if compiler or call.kind != "compiled"]
+        return [call for call in self._declared() if can_be_tried(call.name, self._task.target)]
 
     @contextmanager
     def _tried(

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from evo import rows as records
 from evo.budget import OVERRUN, RunClock
-from evo.search.confirmations import ATTEMPTS, MOST_SHARE, SPARE, Confirmations
+from evo.search import confirmations
+from evo.search.confirmations import ATTEMPTS, MOST_SHARE, SPARE, Confirmations, may_say_more
 from evo.search.evaluator import PATIENT_S, Rivals
 from evo.search.knowledge import Knowledge
 from evo.search.task import CONFIRM_S, CONFIRM_TO_FULL, CONFIRM_TO_SCREEN, TaskState
-from fitness.evaluation import Evaluation, Level, Status
+from evo.store import Store
+from evo.store.reads import rows_of
+from fitness import install
+from fitness.evaluation import Evaluation, Level, LibraryTiming, Status
 from operators.definition.spec import Task
 from operators.kernel import Kernel
+from operators.libraries import WITHOUT_COMPILER
+from tests.evo.test_search import config, rows, search, stages
+from tests.store.rows import START_S, TASK, History, run
 
 
 @dataclass
@@ -73,7 +82,8 @@ class Bench:
                 "level": self._levels[state.task.operator],
                 "log_speedup": self.gains[state.task.operator],
                 "stands_at": self.gains[state.task.operator],
-                "lacks_rivals": state.task.operator in self.alone,
+                "untried": "torch.compile(torch.add)" if state.task.operator in self.alone else None,
+                "failed_with": None,
             }
             for state in self.states.values()
             if task in (None, state.task)
@@ -195,11 +205,76 @@ def test_without_a_limit_all_are_confirmed() -> None:
     assert bench.end() == ["a", "b"]
 
 
-def test_who_has_time_sets_beside_all_rivals_what_was_confirmed_without_some() -> None:
+def test_who_has_time_sets_beside_all_rivals_what_was_confirmed_without_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(WITHOUT_COMPILER, "0")
     made: dict[str, Any] = {"takes_s": {"a": 1.0, "b": 1.0}, "gains": {"a": 1.0, "b": 2.0}, "alone": ["a"]}
     patient, short = Bench(limit_s=math.inf, **made), Bench(limit_s=60.0, **made)
     assert (patient.end(), patient.rivals) == (["b", "a"], ["b", "a"])
     assert (short.end(), short.rivals) == (["b"], [])
+
+
+def test_what_cannot_be_tried_here_is_no_reason_to_confirm_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: dict[str, Any] = {"takes_s": {"a": 1.0}, "gains": {"a": 1.0}, "alone": ["a"], "limit_s": math.inf}
+    monkeypatch.setenv(WITHOUT_COMPILER, "1")
+    assert Bench(**made).end() == []
+    leader = {"task": "a/fp32/cuda", "untried": "nvmath.linalg.matmul; liger_kernel.softmax", "failed_with": None}
+    for found, due in (({"nvmath": "", "liger_kernel": ""}, False), ({"nvmath": "", "liger_kernel": "1.0"}, True)):
+        monkeypatch.setattr(install, "versions", lambda _, found=found: found)
+        assert may_say_more(leader) is due
+
+
+def test_a_comparison_that_failed_is_made_once_more_and_again_with_other_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows are those of a run, and the leader is asked for as a search asks."""
+    now = {"torch": "2.9"}
+    for place in (confirmations, records):
+        monkeypatch.setattr(place, "versions", lambda _: dict(now))
+    story = History().propose(0, "ancestor", "", "k")
+    figures = {"log_speedup": 0.5, "log_speedup_se": 0.01, "log_ratio": 0.5, "log_ratio_se": 0.01}
+    confirmed = Evaluation("k", TASK, Level.CONFIRMED, Status.CORRECT, **figures, anchor_id="a", anchor_log_speedup=0.0)  # type: ignore[arg-type]
+    beside = LibraryTiming("rows=8", 1.0, 1.0, 0.0, 0.01, 20, "torch.softmax")
+    with Store(tmp_path / "run", create=True) as store:
+        store.commit({"runs": [run()], **story.tables}).result()
+
+        def due_after(number: int, **changes: Any) -> bool:
+            made = records.evaluation_rows(
+                replace(confirmed, **changes), evaluation_id=f"{number}", request_id=None, at=START_S + number
+            )
+            store.commit(made).result()
+            (leader,) = rows_of(store, "search.leaders", task=TASK)
+            return may_say_more(leader)
+
+        failed = {"library_lack": "no memory"}
+        assert due_after(1, **failed), "it may have passed"
+        assert not due_after(2, **failed), "it was tried again"
+        now["torch"] = "2.10"
+        assert may_say_more(rows_of(store, "search.leaders", task=TASK)[0]), "this one may do it"
+        assert [due_after(3, **failed), due_after(4, **failed)] == [True, False]
+        assert not due_after(5, library_timings=(beside,)), "nothing lacks"
+        assert not due_after(6), "the operator has no library"
+
+
+def test_every_session_that_can_try_more_confirms_once_and_its_rows_are_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sessions ask for nothing new, so that they all begin at the same place of the history."""
+    made = config(budget={"evaluations": 2})
+    fitness = stages(made)
+    (stage,) = fitness.values()
+    confirm, beside = stage.confirm, LibraryTiming("rows=8", 1.0, 1.0, 0.0, 0.01, 20, "a", untried="torch.compile(a)")
+    monkeypatch.setattr(stage, "confirm", lambda kernel: replace(confirm(kernel), library_timings=(beside,)))
+    seen = []
+    for without in "1001":
+        monkeypatch.setenv(WITHOUT_COMPILER, without)
+        search(tmp_path / "run", made, fitness)
+        counts = (
+            "select count(*) as made, count(distinct evaluation_id) as ids from evaluations where level = 'confirmed'"
+        )
+        (row,) = rows(tmp_path / "run", counts)
+        assert row["made"] == row["ids"]
+        seen.append(row["made"] - sum(seen))
+    assert seen[1:] == [1, 1, 0], "two may, the last has no compiler"
 
 
 def bench_state(bench: Bench) -> TaskState:

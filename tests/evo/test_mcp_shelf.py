@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from evo.api import Run
+from evo.search.driver import CONFIRMED
 from evo.workbench.tools import MOST_CHARACTERS, parsed
 from mutators.bench import Result, Tool
 from operators.errors import UserError
@@ -182,7 +183,7 @@ def wait_for_its_end(text: str) -> None:
 @pytest.mark.slow
 def test_an_agent_begins_a_run_that_goes_on_by_itself(tmp_path: Path) -> None:
     at = shelf(tmp_path)
-    text = told(at, "start_run", operators=["max_pooling_2d"], budget=["2evals"], ask_me=False)  # small workloads
+    text = told(at, "start_run", operators=["max_pooling_2d"], budget=["1evals"], ask_me=False)  # small workloads
     assert "goes on by itself" in text and "is open" in text
     (folder,) = (path.parent for path in tmp_path.glob("*/evo.duckdb"))
     assert told(at, "status") == f"status of {folder.name} "
@@ -194,13 +195,16 @@ def test_an_agent_begins_a_run_that_goes_on_by_itself(tmp_path: Path) -> None:
 def test_an_agent_raises_the_budget_of_a_run_and_has_its_best_confirmed(run_folder: Path, tmp_path: Path) -> None:
     shutil.copytree(run_folder, tmp_path / run_folder.name)
     at = shelf(tmp_path)
-    for arguments in ({"budget": ["6evals"]}, {"confirm": True}):
+    for arguments in ({"budget": ["5evals"]}, {"confirm": True}):
         text = told(at, "start_run", run="last", **arguments)
         assert f"Run {run_folder.name} goes on by itself" in text and "is open" in text
         wait_for_its_end(text)
         assert "finished" in told(at, "runs")
-    (used,) = Run(tmp_path / run_folder.name).rows("health.use")
-    assert used["evaluations"] >= 6 and used["unconfirmed"] == 0
+    run = Run(tmp_path / run_folder.name)
+    ended = run.sql("select detail_json->>'reason' as reason from events where kind = 'finished' order by created_at")
+    assert ended.column("reason").to_pylist() == ["evaluations 4 of 4", "evaluations 5 of 5", CONFIRMED]
+    (used,) = run.rows("health.use")
+    assert used["evaluations"] == 5 and used["unconfirmed"] == 0
 
 
 def test_a_run_whose_task_is_not_named_is_told_and_opened_with_its_task(run_folder: Path) -> None:

@@ -22,6 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evo.report.reference import one
+from fitness import install
 from fitness.cpu.target import CpuDevice, CpuFitness
 from fitness.evaluation import Status
 from fitness.judging import library
@@ -444,7 +445,8 @@ def test_calls_of_a_package_that_is_not_there_are_told_and_not_tried(
     (with_calls.folder / "libraries.py").write_text(
         f"from operators.libraries import call, own\nLIBRARIES = ({other})\n"
     )
-    monkeypatch.setattr(library, "versions", lambda _: {"torch": "1", "nvmath": version, "liger_kernel": ""})
+    for place in (library, install):
+        monkeypatch.setattr(place, "versions", lambda _: {"torch": "1", "nvmath": version, "liger_kernel": ""})
     stage = CpuFitness(with_calls, Task("axpb", "fp32", "cpu"), workload_set="cpu", folder=tmp_path)
     try:
         assert [trial.name for trial in stage.bench.library.choice().tried] == tried

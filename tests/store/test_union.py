@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+import duckdb
 import pytest
+from typer.testing import CliRunner, Result
 
+import evo
+from evo.cli.commands import app
 from evo.folders import find_runs
 from evo.store import Limits, Store, StoreError, ask, query
+from evo.store.writer import FILE
 from operators.errors import UserError
 from tests.store.rows import TASK, History, event, run
 
@@ -81,6 +87,55 @@ def test_a_folder_that_is_no_run_is_one_clear_line(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=str(bad)) as raised:
         query([good, bad], "from runs")
     assert "\n" not in str(raised.value)
+
+
+def command(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def runs_with_damage(folder: Path) -> dict[str, Path]:
+    """Two good runs, and one each that is no database, that lacks all but its beginning, and that lacks its end."""
+    names = ("a", "b", "beginning", "end", "other")
+    runs = {name: cell(folder / name, arm=name, seed=seed, speedup=0.1) for seed, name in enumerate(names)}
+    (runs["other"] / FILE).write_bytes(b"no database at all" * 500)
+    os.truncate(runs["beginning"] / FILE, 100_000)
+    file = runs["end"] / FILE
+    with duckdb.connect(str(file)) as connection:
+        # Blocks are written behind the catalogue, which the next CHECKPOINT writes into the place of its old one.
+        connection.execute("CREATE TABLE more AS SELECT md5(range::VARCHAR) FROM range(60_000)")
+        connection.execute("CHECKPOINT; CREATE TABLE small AS SELECT 1; CHECKPOINT")
+    os.truncate(file, file.stat().st_size - 300_000)
+    return runs
+
+
+def test_of_several_runs_the_damaged_ones_are_left_out_in_a_line_each(tmp_path: Path) -> None:
+    runs = runs_with_damage(tmp_path / "runs")
+    query(runs["end"], "from runs")  # what is left of it opens
+    bad = [runs[name] for name in ("beginning", "end", "other")]
+    for named in (f"{tmp_path}/runs/*", tmp_path / "runs"):
+        asked = command("sql", named, "select run from runs order by run", "--format", "csv")
+        assert (asked.exit_code, asked.stdout) == (0, "run\na\nb\n")
+        lines = asked.stderr.splitlines()
+        starts = [f"evo: left out: {folder / FILE} cannot be read: " for folder in bad]
+        assert all(line.startswith(start) for line, start in zip(lines, starts, strict=True)), lines
+    merged = command("merge", tmp_path / "all.duckdb", runs["a"], f"{tmp_path}/runs/[!a]*")
+    assert (merged.exit_code, merged.stderr.count("left out: ")) == (0, 3), merged.output
+    scored = command("score", tmp_path / "runs", "--json")
+    assert (scored.exit_code, scored.stderr.count("left out: ")) == (0, 3), scored.output
+    with pytest.warns(UserWarning, match="left out: .*end/evo.duckdb .* the end of the file is missing"):
+        assert evo.open_several(f"{tmp_path}/runs/[ae]*").sql("from runs").num_rows == 1
+
+
+def test_a_damaged_run_that_is_named_itself_or_has_no_good_one_beside_it_is_refused(tmp_path: Path) -> None:
+    runs = runs_with_damage(tmp_path / "runs")
+    for words in (
+        ("sql", runs["other"], "from runs"),
+        ("sql", f"{tmp_path}/runs/[!ab]*", "from runs"),
+        ("score", runs["a"], runs["other"]),
+        ("merge", tmp_path / "all.duckdb", runs["a"], runs["other"]),
+    ):
+        error = command(*words).exception
+        assert isinstance(error, StoreError) and "cannot be read" in str(error) and "\n" not in str(error), words
 
 
 def test_runs_are_named_by_a_pattern_or_by_the_folder_that_holds_them(tmp_path: Path) -> None:

@@ -4,10 +4,19 @@
 select task, kernel_id, generation from individuals
 
 -- [leaders]
--- The leader of every task, or of this one, as it stands now.
+-- The leader of every task, or of this one, as it stands now, with the rivals that its confirmation did not try. Where that
+-- was compared with none because of a fault, `failed_with` has the packages of all its confirmations that ended so.
+with alone as (
+    select e.task, e.kernel_id, e.evaluation_id, detail_json->>'versions' as versions
+    from events join evaluations e on e.evaluation_id = detail_json->>'evaluation_id' where kind = 'library_not_timed'
+)
 select task, kernel_id, level, log_speedup, stands_at,
-    evaluation_id in (select evaluation_id from library_timings where untried is not null) as lacks_rivals
-from best where $task is null or task = $task
+    (select any_value(untried) from library_timings where evaluation_id = b.evaluation_id) as untried,
+    (
+        select list(every.versions) from alone as last join alone as every using (task, kernel_id)
+        where last.evaluation_id = b.evaluation_id
+    ) as failed_with
+from best as b where $task is null or task = $task
 
 -- [beaten_champions]
 -- Correct champions that tasks began with and no confirmation looked at, where the best is confirmed and is no ancestor.
