@@ -22,7 +22,6 @@ from fitness.evaluation import Level
 from fitness.install import can_be_tried, versions
 from operators.definition.spec import Task
 from operators.errors import OperatorError
-from operators.identity import short
 
 MOST_SHARE = 0.3
 """Largest share of the time limit reserved for final confirmations."""
@@ -94,39 +93,38 @@ class Confirmations:
         waiting = f", {len(self._queue)} more to come" if self._queue else ""
         return f"confirming {', '.join(self._running[:NAMED])}{others}{waiting}"
 
-    async def confirm_leaders(self, place: str, *, attempts: float = ATTEMPTS) -> None:
+    async def confirm_leaders(self, *, attempts: float = ATTEMPTS) -> None:
         """Give each task's leader a confirmation if it has none and there is time for one; on all devices at once.
 
         Without a time limit rivals are compiled before, and one whose confirmation lacks rivals is confirmed once more
-        where these may be there now, see `may_say_more`. `place` tells these confirmations from all others.
-        A leader that fails loses its place, and the next one is confirmed: `attempts` of each task at most. At last
-        champions that the run began with are, where there is time and a new kernel is better: `evo champion` holds the
-        two against each other at every size.
+        where these may be there now, see `may_say_more`. A leader that fails loses its place, and the next one is
+        confirmed: `attempts` of each task at most. At last champions that the run began with are, where there is time
+        and a new kernel is better: `evo champion` holds the two against each other at every size.
         """
         leaders = {row["task"]: row for row in self._history.leaders() if self._is_due(row)}
         found = [(state, leaders[str(state.task)]) for state in self._states.values() if str(state.task) in leaders]
         # The naive kernel comes after every other one, even one that is slower than it.
         found.sort(key=lambda each: (each[1]["kernel_id"] == each[0].baseline.id, -each[1]["log_speedup"]))
         self._queue.extend((state, 0) for state, _ in found)
-        await asyncio.gather(*(self._work(place, attempts) for _ in range(self._pool.judges)))
+        await asyncio.gather(*(self._work(attempts) for _ in range(self._pool.judges)))
         self._champions.extend(self._history.beaten_champions())
-        await asyncio.gather(*(self._work_on_champions(place) for _ in range(self._pool.judges)))
+        await asyncio.gather(*(self._work_on_champions() for _ in range(self._pool.judges)))
 
-    async def _work(self, place: str, attempts: float) -> None:
+    async def _work(self, attempts: float) -> None:
         """Confirm one leader after the other, until no task waits that there may be time for."""
         while self._queue:
             state, attempt = self._next()
             async with self._judged(state) as there_is_time:
-                is_another = there_is_time and await self._confirm_leader(state, f"{place}.{attempt}")
+                is_another = there_is_time and await self._confirm_leader(state)
                 if is_another and attempt + 1 < attempts:
                     self._queue.append((state, attempt + 1))  # after those of other tasks
 
-    async def _work_on_champions(self, place: str) -> None:
+    async def _work_on_champions(self) -> None:
         while self._champions:
             state, kernel_id = self._champions.popleft()
             async with self._judged(state) as there_is_time:
                 if there_is_time:
-                    await self._confirm(state, kernel_id, f"{place}.{short(kernel_id)}")
+                    await self._confirm(state, kernel_id)
 
     @asynccontextmanager
     async def _judged(self, state: TaskState) -> AsyncIterator[bool]:
@@ -163,22 +161,22 @@ class Confirmations:
     def _is_due(self, leader: Row) -> bool:
         return leader["level"] != Level.CONFIRMED.value or (self._is_patient and may_say_more(leader))
 
-    async def _confirm_leader(self, state: TaskState, place: str) -> bool:
+    async def _confirm_leader(self, state: TaskState) -> bool:
         """Give the leader of a task a confirmation; whether another one leads since then."""
         leader = next(filter(self._is_due, self._history.leaders(state.task)), None)
         if not leader:
             return False
         if self._is_patient:
             await self._verdicts.choose_rivals(state.task, state.baseline)
-        leader = await self._confirm(state, leader["kernel_id"], place)
+        leader = await self._confirm(state, leader["kernel_id"])
         return leader is not None and leader["level"] != Level.CONFIRMED.value
 
-    async def _confirm(self, state: TaskState, kernel_id: str, place: str) -> Row | None:
+    async def _confirm(self, state: TaskState, kernel_id: str) -> Row | None:
         """Confirm a kernel; return the row of the task's leader from then on."""
         kernel = self._history.parents.find((kernel_id, ""), baseline=state.baseline).kernel
         last = await self._verdicts.confirm(state.task, kernel)
         state.took_confirm(kernel.id, last.stage_ms.get("confirm", 0.0) / 1e3 if last.correct else 0.0)
-        name = f"{state.task}/final/{place}"
+        name = f"{state.task}/final/{kernel_id}.{self._history.times_confirmed(state.task, kernel_id)}"
         rows = records.evaluation_rows(last, evaluation_id=name, request_id=None, at=self._history.now())
         await self._history.commit(rows)
         return await self._history.fit(state)

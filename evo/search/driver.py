@@ -220,8 +220,7 @@ class Search:
         """Confirm the leaders, as far as there is time; what takes longer than the limit allows is given up."""
         confirmations, flight = self.evaluator.confirmations, self.scheduler.flight
         attempts = math.inf if self._only_confirm else ATTEMPTS  # who asks for that alone has the time
-        place = f"{self.history.session}.{self.history.seq}"
-        confirming = asyncio.ensure_future(confirmations.confirm_leaders(place, attempts=attempts))
+        confirming = asyncio.ensure_future(confirmations.confirm_leaders(attempts=attempts))
         flight.add(confirming)
         while confirming in flight.tasks:
             self.scheduler.look()

@@ -75,8 +75,6 @@ class History:
         """Ids of kernels whose source the store has, or will have with a commit under way."""
         self.seq = 0
         """The place of the last ask, tell or profile."""
-        self.session = 0
-        """The number of the run's sessions that began, this one included."""
         for state in states.values():
             state.profile_notes.profiles.read = partial(self._profile, state.task)
 
@@ -104,7 +102,6 @@ class History:
         """Store that a session began, what tasks the run is asked for, and what limits hold; None: as before."""
         detail = {"resumed": self.seq > 0, "tasks": [*map(str, self.states)], "budget": limits}
         await self.commit(records.event_rows("session", detail, at=began))
-        self.session = len(rows_of(self.store, "search.sessions"))
         for state in self.states.values():
             if state.fault:
                 await self._note_fault(state)
@@ -172,6 +169,11 @@ class History:
     def leaders(self, task: Task | None = None) -> list[Row]:
         """Return the row of the fastest kernel of every task, or of this one, as it stands now."""
         return rows_of(self.store, "search.leaders", task=str(task) if task else None)
+
+    def times_confirmed(self, task: Task, kernel_id: str) -> int:
+        """Return how many confirmations looked at a kernel."""
+        (row,) = rows_of(self.store, "search.times_confirmed", task=str(task), kernel=kernel_id)
+        return int(row["times"])
 
     def beaten_champions(self) -> list[tuple[TaskState, str]]:
         """Return the ids of champions that tasks began with, never confirmed, where a new kernel is confirmed best."""

@@ -89,6 +89,10 @@ class Bench:
             if task in (None, state.task)
         ]
 
+    def times_confirmed(self, task: Task, kernel_id: str) -> int:
+        """It stores nothing."""
+        return 0
+
     def beaten_champions(self) -> list[tuple[TaskState, str]]:
         """Those of `beaten`."""
         return [(self.states[Task(name, "fp32", "cpu")], kernel_id) for name, kernel_id in self.beaten.items()]
@@ -139,7 +143,7 @@ class Bench:
 
     def end(self, **options: float) -> list[str]:
         """The end of a run: whose leaders were confirmed."""
-        asyncio.run(self.confirmations.confirm_leaders("1", **options))
+        asyncio.run(self.confirmations.confirm_leaders(**options))
         return self.order
 
 

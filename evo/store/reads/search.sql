@@ -32,6 +32,9 @@ order by c.task, c.number
 select task, kernel_id, case when status = 'correct' then coalesce(confirm_ms, 0) else 0 end as took_ms
 from evaluations where level = 'confirmed'
 
+-- [times_confirmed]
+select count(*) as times from evaluations where level = 'confirmed' and task = $task and kernel_id = $kernel
+
 -- [full]
 -- By task, how long the shortest full evaluation took that was passed.
 select task, min(coalesce(verify_ms, 0) + coalesce(time_ms, 0)) as took_ms
