@@ -159,6 +159,19 @@ def compiles(function: Callable[..., Any]) -> Callable[..., Any]:
     return made
 
 
+def sum_exactly() -> None:
+    """Have torch, in this process, keep sums of 16-bit products in fp32 and take no TF32 for products in fp32.
+
+    What it makes on a GPU is right only then, as a second opinion of the verifier and as a vendor's call.
+    """
+    import torch
+
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False  # of convolutions
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+
+
 def forget_compiled() -> None:
     """Drop what was compiled in this process; what is kept on disk is loaded when it is called for again."""
     import torch

@@ -21,7 +21,8 @@ from fitness.cuda.peaks import known, peaks, remeasure
 from fitness.cuda.profiling.ncu import NOT_INSTALLED
 from fitness.cuda.profiling.sanitizer import Sanitizer
 from fitness.cuda.profiling.tools import find_tool
-from fitness.cuda.running.driver import device_facts, granularity
+from fitness.cuda.running.driver import device_facts
+from fitness.cuda.running.library import LibraryRunner
 from fitness.cuda.running.memory import BlockPool
 from fitness.cuda.running.runner import CudaRunner
 from fitness.judging.device import UNANSWERED
@@ -65,12 +66,25 @@ class Gpu:
         self.folder = folder
         self.compiler = Compiler()
         self.runners = Runners(self._runner, self.quiet)
+        self._library: LibraryRunner | None = None
         self.auditors = ThreadPoolExecutor(1, thread_name_prefix="audit")
         self.ncu_lack = "" if find_tool("ncu") else NOT_INSTALLED
         """Why Nsight Compute tells nothing on this machine, once that is known."""
         self._tenants: list[Tenant | None] = []
         self._turns: list[Tenant] = []
         """Tasks that had a verdict, the one that has its turn now last."""
+
+    def library(self) -> LibraryRunner:
+        """The process that runs vendors' calls, which starts where there is none."""
+        if self._library is None or not self._library.alive:
+            self._end_library()
+            self._library = LibraryRunner(self.facts.ordinal, quiet=self.quiet)
+        return self._library
+
+    def _end_library(self) -> None:
+        if self._library is not None:
+            self._library.close()
+        self._library = None
 
     @cached_property
     def pool(self) -> BlockPool:
@@ -154,6 +168,7 @@ class Gpu:
         self.runners.settle()  # what they have mapped is not back before they are gone
 
     def _disperse(self) -> None:
+        self._end_library()
         self.runners.disperse()
         self.runners.settle()
         self.pool.trim()
@@ -176,10 +191,11 @@ class Gpu:
             self.auditors.shutdown(cancel_futures=True)
             self.compiler.close()
             self.runners.close()
+            self._end_library()
 
     def _runner(self) -> CudaRunner:
         """One that has not begun."""
-        return CudaRunner(self.facts.ordinal, self._harness, granularity(self.facts.ordinal), quiet=self.quiet)
+        return CudaRunner(self.facts.ordinal, self._harness, quiet=self.quiet)
 
     @cached_property
     def _harness(self) -> bytes:

@@ -23,6 +23,7 @@ from fitness.oracle.verify import Oracle
 from fitness.sandbox.memory import Memory
 from operators.catalog import Functions
 from operators.definition.spec import Operator
+from operators.libraries import sum_exactly
 
 JUDGE = Path(__file__).with_name("judge.cu")
 THREADS, MOST_BLOCKS, SUMS = 256, 1024, 5
@@ -43,11 +44,7 @@ class CudaOracle(Oracle):
         self._there = CudaPlace(pool)
         super().__init__(operator, functions, dtype, self._there)
         self._blocks: dict[tuple[str, int], MemoryBlock] = {}
-        # What a second opinion is worth: sums of 16-bit products kept in fp32, fp32 products without TF32.
-        torch.backends.cuda.matmul.allow_tf32 = False
-        torch.backends.cudnn.allow_tf32 = False  # of convolutions
-        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
-        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+        sum_exactly()
 
     def timed_blocks(self, dims: Mapping[str, int]) -> dict[str, MemoryBlock]:
         """Memory for the outputs of timed calls, the same for every kernel that is timed.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import pickle
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,9 +26,9 @@ from fitness.cuda.profiling.stalls import quoted, stalled_lines
 from fitness.cuda.profiling.tools import find_tool
 from fitness.cuda.running.arguments import program
 from fitness.cuda.running.driver import CudaError, device_facts, driver_version
-from fitness.cuda.running.memory import check_torch
-from fitness.cuda.running.runner import NO_MEMORY, CudaRunner
-from fitness.cuda.session import CudaSession, LibrarySession, enough_memory, is_short
+from fitness.cuda.running.memory import NO_MEMORY, check_torch, is_short
+from fitness.cuda.running.runner import CudaRunner
+from fitness.cuda.session import CudaSession, LibrarySession
 from fitness.evaluation import Evaluation, Rejection, Status, Timing
 from fitness.judging.base import Anchor, Built, Checked
 from fitness.judging.device import BuildFacts, KernelFault, Prepared
@@ -43,7 +42,7 @@ from fitness.oracle.inputs import draw
 from fitness.oracle.verify import Oracle
 from fitness.profiling.profiles import Profile
 from fitness.profiling.roofline import Peaks
-from fitness.sandbox.native import compiler_environment, publish
+from fitness.sandbox.native import publish
 from fitness.sandbox.room import SHARE, Footprint, footprint, scratch_problem, sets_within
 from operators.catalog import functions
 from operators.definition.spec import Operator, Task, Workload
@@ -395,10 +394,7 @@ class CudaDevice:
         self._gpu.runners.expect(sessions)
 
     def open_library(self, call: LibraryCall, cases: Sequence[Sequence[Case]]) -> LibrarySession:
-        for name, folder in compiler_environment().items():
-            os.environ.setdefault(name, folder)
-        with enough_memory():
-            return LibrarySession(self._judging, call, self._facts.l2_bytes)
+        return LibrarySession(self._judging, self._gpu.library(), call)
 
     @property
     def _judging(self) -> CudaOracle:

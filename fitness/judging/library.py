@@ -8,11 +8,8 @@ is kept in the user's cache folder by all that decides about it, for later proce
 
 from __future__ import annotations
 
-import faulthandler
 import json
 import math
-import re
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -42,9 +39,6 @@ HOPELESS = 4.0
 """Factor over the fastest call so far on a workload from which a slower one is not called again there."""
 CLOSE = 1.02
 """Factor over the least time up to which calls are told apart by noise alone, as two names of one kernel."""
-CRASHES = 2
-"""Crashes in a row after which a call is not made any more: one alone may be the machine's fault."""
-_FATAL = re.compile(r"^Fatal Python error: (.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -214,7 +208,8 @@ class TaskLibrary:
         best = choice.best
         numbers = {c.name: [n for n, w in enumerate(self._workloads) if best[w.name].name == c.name] for c in calls}
         chosen = [(call, numbers[call.name]) for call in calls if numbers[call.name]]
-        return chosen, _others(every, choice.tried), ""
+        # One that lacked memory may be the strongest where there is some: it was not really tried.
+        return chosen, _others(every, [trial for trial in choice.tried if not trial.again]), ""
 
     def choice(self, *, compiles: bool = False, again: bool = False) -> BaselineChoice:
         """The task's library calls with their times; those are measured where no process of this machine has done it.
@@ -278,8 +273,7 @@ class TaskLibrary:
     ) -> Iterator[tuple[KernelSession, Sequence[Sequence[Placed]]]]:
         names, inputs = [workload.name for workload in self._workloads], self._inputs()
         numbers = [names.index(name) for name in workloads]
-        crashes = _path(self._operator, self._place(), [call.name]).with_suffix(".crashes")
-        with remembered(crashes), self._session(call, numbers) as session:
+        with self._session(call, numbers) as session:
             with self._device.machine(exclusive=False):
                 placed = inputs.placed(session, numbers)
             yield session, placed
@@ -358,33 +352,6 @@ def _code(folder: Path) -> str:
 
     files = [folder / "operator.toml", folder / "reference.py", folder / LIBRARIES, *sorted(ROOT.glob("shared/*.py"))]
     return digest(*(read_bytes(path) for path in files if path.is_file()))
-
-
-# --- crashes ----------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def remembered(path: Path) -> Iterator[None]:
-    """With a fatal signal of this process written to a file, which is gone once the process has lived through.
-
-    Calls on a GPU run in the judge's own process: one that faults there takes the verdict with it, and every further
-    attempt of that verdict too. A process that is killed from outside writes nothing. It raises OperatorError where the
-    file has CRASHES of them.
-    """
-    known = _FATAL.findall(path.read_text(encoding="utf-8", errors="replace")) if path.exists() else []
-    if len(known) >= CRASHES:
-        raise OperatorError(f"it ended the process that called it {len(known)} times: {known[-1]}; see {path}")
-    before = faulthandler.is_enabled()
-    with path.open("ab") as file:
-        faulthandler.enable(file)
-        try:
-            yield
-        finally:
-            if before:
-                faulthandler.enable(sys.__stderr__ or file)
-            else:
-                faulthandler.disable()
-    path.unlink(missing_ok=True)
 
 
 # --- the trial --------------------------------------------------------------------------------------------------------

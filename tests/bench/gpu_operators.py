@@ -26,6 +26,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -38,7 +39,7 @@ from fitness.cuda.compile.compiler import Compiler
 from fitness.cuda.running.arguments import program
 from fitness.cuda.running.driver import call, device_facts
 from fitness.evaluation import Rejection
-from fitness.judging.device import LARGE, NAN
+from fitness.judging.device import LARGE, NAN, KernelFault
 from fitness.judging.signature import check_arguments
 from fitness.profiling.roofline import roofline
 from operators.catalog import folders, functions, load
@@ -249,7 +250,9 @@ class _Bench:
         import torch
 
         from fitness.cuda.oracle import CudaOracle
-        from fitness.cuda.session import FLUSH_L2_SIZES, LibrarySession
+        from fitness.cuda.running.library import LibraryRunner
+        from fitness.cuda.running.runner_process import FLUSH_L2_SIZES
+        from fitness.cuda.session import LibrarySession
 
         self._unit = unit
         self._operator = load(unit.operator)
@@ -260,6 +263,7 @@ class _Bench:
         flush = torch.empty(int(FLUSH_L2_SIZES * device_facts().l2_bytes) // 4, device=self._oracle.device)
         self._kernels: dict[str, Any] = {}
         self._refused: dict[str, str] = {}
+        self._library: Any = None
         self._worst: dict[int, float] = {}
         """By kernel, the largest error on this size in units of what is allowed."""
         for name in self._operator.ancestors("cuda"):
@@ -270,11 +274,14 @@ class _Bench:
                 source = self._operator.ancestor(name, "cuda").read_text(encoding="utf-8")
                 self._kernels[name] = _Local(self._oracle, made, source, unit.dtype, flush)
         if calls := self._oracle.functions.libraries("cuda", unit.dtype):
-            self._kernels[LIBRARY] = LibrarySession(self._oracle, calls[0], device_facts().l2_bytes)
+            self._library = LibraryRunner(device_facts().ordinal, quiet=nullcontext)
+            self._kernels[LIBRARY] = LibrarySession(self._oracle, self._library, calls[0])
 
     def close(self) -> None:
         """Give the memory back."""
         self._kernels.clear()
+        if self._library:
+            self._library.close()
         self._pool.trim()
 
     def hidden(self) -> dict[str, Any]:
@@ -335,7 +342,7 @@ class _Bench:
                     return problem
         except _Unsupported as error:
             return f"unsupported: {error}"
-        except (OperatorError, PlanError, self._torch.OutOfMemoryError) as error:
+        except (OperatorError, PlanError, KernelFault, self._torch.OutOfMemoryError) as error:
             return f"error: {' '.join(str(error).split())[:300]}"
         except RuntimeError as error:  # of the library; the device works on
             if "CUDA error" in str(error):

@@ -12,7 +12,7 @@ import torch
 from fitness.cuda import gpu
 from fitness.cuda.gpu import Gpu, shared_gpu
 from fitness.cuda.running.driver import CudaError
-from fitness.cuda.running.runner import NO_MEMORY
+from fitness.cuda.running.memory import NO_MEMORY
 from fitness.cuda.target import CudaFitness
 from fitness.evaluation import Evaluation, Level, Status
 from fitness.judging.base import Anchor
@@ -200,7 +200,7 @@ class Neighbours:
 LACKS: dict[str, Exception] = {
     "the verifier": torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
     "a block": CudaError("cuMemCreate", "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"),
-    "a new runner": DeviceError("a GPU runner does not start: cuDevicePrimaryCtxRetain: out of memory"),
+    "a new runner": DeviceError("a process on the GPU does not start: cuDevicePrimaryCtxRetain: out of memory"),
     "the naive kernel": OperatorError(f"naive.cu: the naive kernel fails: {NO_MEMORY} for it"),
 }
 KERNEL = Kernel("softmax", "cuda", "")

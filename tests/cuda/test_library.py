@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from socket import socket
 from types import ModuleType, SimpleNamespace
+from typing import cast
 
 import pytest
 import torch
 
+from fitness.cuda.oracle import CudaOracle
 from fitness.cuda.running.driver import CudaError
-from fitness.cuda.running.runner import NO_MEMORY
-from fitness.cuda.session import (
+from fitness.cuda.running.library import LibraryRunner
+from fitness.cuda.running.library_process import (
     AHEAD_CYCLES,
     KEPT_BYTES,
     KEPT_SESSIONS,
     MOST_AHEAD_CYCLES,
+    LibraryProcess,
     QueuedCall,
     RivalCode,
-    enough_memory,
 )
-from fitness.judging.device import KernelFault
+from fitness.cuda.running.memory import NO_MEMORY, MemoryBlock
+from fitness.cuda.session import LibrarySession, enough_memory
+from fitness.judging.device import KernelFault, KilledFromOutside
 from operators.errors import OperatorError
 from operators.libraries import call, compiled, own
 
-SHORT = (
+OF_VERIFIER = (
     torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
     CudaError("cuMemCreate", "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"),
+)
+SHORT = (
+    *OF_VERIFIER,
     OperatorError("libraries.py:9: torch.softmax() raised OutOfMemoryError: CUDA out of memory. Tried to allocate"),
     OperatorError("libraries.py:9: torch.mm() raised RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED"),
 )
@@ -35,7 +47,7 @@ OTHERS = (
 )
 
 
-@pytest.mark.parametrize("error", SHORT, ids=str)
+@pytest.mark.parametrize("error", OF_VERIFIER, ids=str)
 def test_memory_that_a_call_lacks_may_be_the_machines_fault(error: Exception) -> None:
     with pytest.raises(KernelFault, match=NO_MEMORY), enough_memory():
         raise error
@@ -49,7 +61,7 @@ def test_other_errors_stay_what_they_are(error: Exception) -> None:
 
 
 class SlowHost:
-    """A device of one cycle a nanosecond, and a host that is slow to queue: what `fitness.cuda.session` uses of CUDA.
+    """A device of one cycle a nanosecond, and a host that is slow to queue: what `QueuedCall` uses of CUDA.
 
     A call takes 5 us of the device, from when both the device and the host have come to it.
     """
@@ -102,7 +114,7 @@ def _timed(machine: SlowHost, launch: QueuedCall) -> int:
 
 def test_a_call_that_a_busy_host_queues_late_is_timed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = SlowHost([1_000, 20 * AHEAD_CYCLES, 20 * AHEAD_CYCLES, 20 * AHEAD_CYCLES, 1_000])
-    monkeypatch.setattr("fitness.cuda.session._cuda", machine)
+    monkeypatch.setattr("fitness.cuda.running.library_process._cuda", machine)
     launch = QueuedCall(machine.call, None)
     times = [_timed(machine, launch) for _ in range(5)]
     assert times == [SlowHost.CALL_NS] * 5
@@ -112,7 +124,7 @@ def test_a_call_that_a_busy_host_queues_late_is_timed_anew(monkeypatch: pytest.M
 
 def test_a_call_that_waits_for_the_device_itself_is_timed_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = SlowHost([2 * MOST_AHEAD_CYCLES])
-    monkeypatch.setattr("fitness.cuda.session._cuda", machine)
+    monkeypatch.setattr("fitness.cuda.running.library_process._cuda", machine)
     launch = QueuedCall(machine.call, None)
     assert _timed(machine, launch) > SlowHost.CALL_NS
     waits = len(machine.waits)
@@ -127,7 +139,7 @@ def test_compiled_code_stays_between_sessions_until_it_is_too_much(
     monkeypatch: pytest.MonkeyPatch, sessions: int, held_bytes: int, times: int
 ) -> None:
     forgotten: list[bool] = []
-    monkeypatch.setattr("fitness.cuda.session.forget_compiled", lambda: forgotten.append(True))
+    monkeypatch.setattr("fitness.cuda.running.library_process.forget_compiled", lambda: forgotten.append(True))
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: held_bytes)
     code = RivalCode()
     for _ in range(sessions):
@@ -155,3 +167,135 @@ def test_plans_of_transforms_stay_as_long_as_a_captured_call_may_use_them(monkey
     code.opened(own("torch.fft.fft"))
     code.closed()
     assert len(done) == 3
+
+
+# --- the process of the calls -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "works", "fault"),
+    [
+        *((error, True, "memory") for error in SHORT),
+        *((error, True, "own") for error in OTHERS),
+        (ValueError("a result of another shape"), True, "own"),
+        (RuntimeError("CUDA error: an illegal memory access was encountered"), False, "device"),
+    ],
+    ids=str,
+)
+def test_an_error_of_a_call_is_an_answer(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, works: bool, fault: str
+) -> None:
+    def synchronize() -> None:
+        if not works:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    def run(*_: object) -> dict[str, object]:
+        raise error
+
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    process = LibraryProcess.__new__(LibraryProcess)
+    monkeypatch.setattr(process, "run", run)
+    answer = process.answered("run", (1, 2, False, 0))
+    assert answer["fault"] == fault and str(error) in str(answer["reason"])
+
+
+ANSWERS = """
+import json, os, pickle, sys
+from socket import socket
+from fitness.sandbox.channel import receive_frame, send_frame
+channel = socket(fileno=int(sys.argv[1]))
+send_frame(channel, b"{}")
+receive_frame(channel)
+send_frame(channel, b"{}")
+while True:
+    fds = []
+    method, *arguments = pickle.loads(receive_frame(channel, fds=fds))
+    answer = {"elapsed_ns": 7}
+    if method == "run" and (poison := arguments[3]):
+        if poison < 3:
+            os.kill(os.getpid(), (9, 11)[poison - 1])
+        answer = {"fault": ("memory", "own", "device")[poison - 3], "reason": "so it is"}
+    if method in ("bind", "end"):
+        print(method, arguments[-2:] if method == "bind" else arguments[1], len(fds), file=sys.stderr, flush=True)
+    send_frame(channel, json.dumps(answer).encode())
+"""
+KILLED, CRASHES, SHORT_OF_MEMORY, FAULTY, BROKEN = range(1, 6)
+
+
+@pytest.fixture
+def runner(monkeypatch: pytest.MonkeyPatch) -> Iterator[LibraryRunner]:
+    """One whose process does what `poison` says."""
+
+    def start(command: Sequence[str], theirs: socket, **_: object) -> subprocess.Popen[bytes]:
+        with theirs:
+            code = [sys.executable, "-c", ANSWERS, str(theirs.fileno())]
+            return subprocess.Popen(code, pass_fds=(theirs.fileno(),), stderr=subprocess.PIPE, start_new_session=True)
+
+    monkeypatch.setattr("fitness.cuda.running.process.start_child", start)
+    made = LibraryRunner(0, quiet=nullcontext)
+    yield made
+    made.close()
+
+
+def block(number: int) -> tuple[MemoryBlock, int]:
+    """A block of memory, with standard output in the place of its descriptor."""
+    return cast(MemoryBlock, SimpleNamespace(number=number, readonly=True, bytes=100, place=0, descriptor=1)), 0
+
+
+@pytest.mark.parametrize(
+    ("poison", "error", "lives"),
+    [
+        (KILLED, KilledFromOutside, False),
+        (CRASHES, OperatorError, False),
+        (SHORT_OF_MEMORY, KernelFault, True),
+        (FAULTY, OperatorError, True),
+        (BROKEN, OperatorError, False),
+    ],
+)
+def test_what_a_call_does_to_its_process_is_told(
+    runner: LibraryRunner, poison: int, error: type[Exception], lives: bool
+) -> None:
+    first, second = (runner.open("folder", "fp32", name) for name in ("torch.mm", "torch.add"))
+    for session in (first, second):
+        runner.bind(session, 1, {"n": 4}, {"x": block(session)})
+    assert runner.run(first, 1, cold=True, poison=0) == 7
+    with pytest.raises(error):
+        runner.run(first, 1, cold=True, poison=poison)
+    if lives:
+        assert runner.run(second, 1, cold=True, poison=0) == 7
+    else:
+        assert not runner.alive
+        with pytest.raises(KilledFromOutside):  # it is not the other one's fault
+            runner.run(second, 1, cold=True, poison=0)
+    for session in (first, second):
+        runner.end(session)
+
+
+def test_blocks_are_mapped_as_long_as_a_session_uses_them(runner: LibraryRunner) -> None:
+    a, b, c = (block(number) for number in (11, 12, 13))
+    first, second = (runner.open("folder", "fp32", name) for name in ("torch.mm", "torch.add"))
+    runner.bind(first, 1, {}, {"x": a, "y": b})
+    runner.bind(second, 1, {}, {"x": a})
+    runner.bind(first, 1, {}, {"x": a, "y": c})
+    runner.end(first)
+    runner.end(second)
+    told = runner.close().splitlines()
+    new = [f"({number}, True, 100, 0)" for number in (11, 12, 13)]
+    assert told == [
+        f"bind [[{new[0]}, {new[1]}], []] 2",
+        "bind [[], []] 0",
+        f"bind [[{new[2]}], [12]] 1",
+        "end [13] 0",
+        "end [11] 0",
+    ]
+
+
+def test_a_process_that_does_not_start_costs_the_library_alone() -> None:
+    runner = LibraryRunner(1000, quiet=nullcontext)
+    operator = SimpleNamespace(tensors=(), folder=Path("/nonexistent"))
+    oracle = SimpleNamespace(operator=operator, dtype="fp32")
+    session = LibrarySession(cast(CudaOracle, oracle), runner, own("torch.mm"))
+    with pytest.raises(KernelFault, match="a process on the GPU does not start"):
+        session._begun()
+    session.close()
+    assert not runner.alive

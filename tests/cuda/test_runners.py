@@ -15,7 +15,7 @@ from typing import Any, cast
 import pytest
 
 from fitness.cuda.gpu import SERVES, SPARES, Runners
-from fitness.cuda.running import runner as running
+from fitness.cuda.running import process as running
 from fitness.cuda.running.runner import CudaRunner
 from fitness.evaluation import Status
 from fitness.judging.device import KernelFault
@@ -189,9 +189,9 @@ def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FairLock:
 
 def test_who_has_the_machine_alone_never_waits_for_a_runner_that_waits_for_the_machine(lock: FairLock) -> None:
     with lock.alone():
-        spare = CudaRunner(0, b"", 1, quiet=lock.shared)
+        spare = CudaRunner(0, b"", quiet=lock.shared)
         spare.begin()
-        asker = CudaRunner(0, b"", 1, quiet=lock.shared)
+        asker = CudaRunner(0, b"", quiet=lock.shared)
         asker.ready()  # this thread lends the machine
     spare.ready()
     assert spare.alive and asker.alive
@@ -203,7 +203,7 @@ def test_who_has_the_machine_alone_never_waits_for_a_runner_that_waits_for_the_m
 def test_a_runner_makes_no_context_while_another_thread_has_the_machine_alone(lock: FairLock) -> None:
     with ThreadPoolExecutor(1) as others:
         with lock.alone():
-            runner = CudaRunner(0, b"", 1, quiet=lock.shared)
+            runner = CudaRunner(0, b"", quiet=lock.shared)
             waits = others.submit(runner.ready)
             with pytest.raises(TimeoutError):
                 waits.result(1.0)
@@ -213,7 +213,7 @@ def test_a_runner_makes_no_context_while_another_thread_has_the_machine_alone(lo
 
 def test_a_runner_that_waits_for_the_machine_is_ended_by_who_has_it(lock: FairLock) -> None:
     with lock.alone():
-        runner = CudaRunner(0, b"", 1, quiet=lock.shared)
+        runner = CudaRunner(0, b"", quiet=lock.shared)
         runner.begin()
         runner.close()
         assert not runner.alive

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import faulthandler
 import json
 import math
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -37,7 +33,6 @@ from fitness.judging.library import (
     keep,
     kept,
     known,
-    remembered,
     taken,
 )
 from fitness.judging.timed_inputs import STANDING_SETS
@@ -369,47 +364,6 @@ def test_what_the_compiler_makes_of_the_expression_is_a_rival(
     assert compiled.left_out == "" and set(compiled.us) == {w.name for w in stage.workloads}
 
 
-CRASH = """
-import ctypes, os, signal, sys
-from pathlib import Path
-from fitness.judging.library import remembered
-with remembered(Path(sys.argv[1])):
-    {}
-"""
-
-
-def test_a_call_that_ends_its_process_twice_is_made_no_more(tmp_path: Path) -> None:
-    path = tmp_path / "call.crashes"
-
-    def process(does: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", CRASH.format(does), str(path)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-
-    crash, killed, lives = "ctypes.string_at(0)", "os.kill(os.getpid(), signal.SIGKILL)", "pass"
-    ends = [process(does).returncode for does in (crash, lives, killed, killed, crash)]
-    assert ends == [-signal.SIGSEGV, 0, -signal.SIGKILL, -signal.SIGKILL, -signal.SIGSEGV], "none of them in a row"
-    assert process(crash).returncode == -signal.SIGSEGV
-    last = process(lives)
-    assert last.returncode == 1 and "it ended the process that called it 2 times: Segmentation fault" in last.stderr
-    faulthandler.enable()
-    with remembered(tmp_path / "other"):
-        pass
-    assert faulthandler.is_enabled() and not (tmp_path / "other").exists()
-
-
-def test_calls_that_end_their_process_leave_the_others_to_choose_from(with_calls: Operator, tmp_path: Path) -> None:
-    stage = CpuFitness(with_calls, Task("axpb", "fp32", "cpu"), workload_set="cpu", folder=tmp_path)
-    try:
-        chosen = stage.bench.library
-        path = library._path(with_calls, chosen._place(), ["torch.add"]).with_suffix(".crashes")
-        path.write_text("Fatal Python error: Bus error\n\nCurrent thread\n" * 2)
-        found = chosen.choice()
-    finally:
-        stage.close()
-    assert {t.name for t in found.best.values()} == {"numpy.multiply"}
-    assert "it ended the process that called it 2 times: Bus error" in found.tried[0].left_out
-
-
 @pytest.mark.slow
 def test_who_has_little_time_compiles_nothing(axpb: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "_folder", lambda: tmp_path)
@@ -497,6 +451,26 @@ def test_calls_that_have_no_room_leave_together_and_give_back_what_they_have(
             assert (baseline.seats, baseline.lack, opened) == ((), "no memory", [])
     finally:
         stage.close()
+
+
+@pytest.mark.parametrize("again", [True, False], ids=["no memory", "no kernel"])
+def test_a_call_that_the_machine_could_not_serve_is_told_as_untried(
+    with_calls: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    tried = (
+        CallTrial("torch.add", "call", {"n=40000": 1.0, "n=100001": 2.0}),
+        CallTrial("numpy.multiply", "composed", {"n=40000": 2.0}, lacks={"n=100001": "it does not fit"}, again=again),
+    )
+    monkeypatch.setattr(library, "choose", lambda *of: BaselineChoice(of[1], tuple(of[2]), tried))
+    monkeypatch.setattr(library, "_folder", lambda: tmp_path)
+    stage = CpuFitness(with_calls, Task("axpb", "fp32", "cpu"), workload_set="cpu", folder=tmp_path)
+    try:
+        with stage.bench.library.baseline() as seated:
+            seats = seated().seats
+    finally:
+        stage.close()
+    assert [seat.name for seat in seats] == ["torch.add", "torch.add"]
+    assert all(("numpy.multiply" in seat.untried.split("; ")) == again for seat in seats)
 
 
 EACH_ITS_OWN = """

@@ -17,7 +17,7 @@ import pytest
 
 from fitness.cuda import gpu
 from fitness.cuda.compile.nvrtc import cutlass_folders
-from fitness.cuda.session import QueuedCall
+from fitness.cuda.running.library_process import QueuedCall
 from fitness.evaluation import Evaluation, Level, Status
 from fitness.judging import library
 from fitness.judging.base import Anchor, Built
@@ -222,6 +222,53 @@ def test_each_workload_is_timed_beside_its_fastest_call(tmp_path: Path, monkeypa
     assert (found.status, found.library_lack) == (Status.CORRECT, "")
     told = [(t.workload, t.library) for t in found.library_timings]
     assert told == [("n=40000", "torch.small"), ("n=100001", "torch.large")]
+
+
+WITHOUT_MANNERS = """
+import os
+import torch
+from operators.libraries import call
+
+class Beyond:
+    def __init__(self, address):
+        self.__cuda_array_interface__ = {"shape": (1 << 20,), "typestr": "|u1", "data": (address, False), "version": 3}
+
+def overruns(x, b, alpha):
+    own = torch.empty(512, dtype=torch.uint8, device="cuda")
+    torch.as_tensor(Beyond(own.data_ptr()), device="cuda").fill_(0x7C)
+    return b.add(x, alpha=alpha)
+
+def overwrites(x, b, alpha):
+    return b.add(x.zero_(), alpha=alpha)
+
+def aborts(x, b):
+    os.abort()
+
+LIBRARIES = (
+    call("torch.aborts", aborts),
+    call("torch.overwrites", overwrites),
+    call("torch.overruns", overruns),
+    call("torch.add", lambda x, b, alpha: b.add(x, alpha=alpha)),
+)
+"""
+
+
+def test_a_call_reaches_nothing_of_the_verifier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scan that torch.compile made wrote beyond its scratch memory once, over error bounds of the verifier."""
+    monkeypatch.setattr(library, "_folder", lambda: tmp_path)
+    folder = shutil.copytree(DATA / "axpb", tmp_path / "axpb")
+    (folder / "libraries.py").write_text(WITHOUT_MANNERS)
+    stage = fitness(load(str(folder)), Task("axpb", "fp32", "cuda"), workload_set="cpu", folder=tmp_path)
+    assert isinstance(stage, Pipeline)
+    try:
+        tried = {trial.name: trial for trial in stage.bench.library.choice().tried}
+        found = stage.confirm(stage.baseline)
+    finally:
+        stage.close()
+    assert "its process ended with code -6" in tried["torch.aborts"].left_out
+    assert "illegal memory access" in tried["torch.overwrites"].left_out
+    assert tried["torch.add"].us and not tried["torch.add"].left_out
+    assert (found.status, found.library_lack) == (Status.CORRECT, "")
 
 
 def test_tasks_of_one_process_make_room_for_each_other(stages, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]

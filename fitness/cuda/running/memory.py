@@ -27,6 +27,12 @@ KEPT_FREE = 256
 """Most blocks that are kept, since each holds a file open."""
 WIPED = 0xA5
 """Byte that unused blocks are filled with."""
+NO_MEMORY = "the device has no memory left"
+
+
+def is_short(text: str) -> bool:
+    """Whether it speaks of memory that the device has not."""
+    return any(words in text for words in ("out of memory", "OUT_OF_MEMORY", "ALLOC_FAILED", NO_MEMORY))
 
 
 class MemoryBlock:
@@ -54,7 +60,7 @@ class MemoryBlock:
             undone.callback(call, "MemUnmap", self.address, map_bytes)
             call("MemSetAccess", self.address, map_bytes, [access], 1)
             undone.pop_all()
-        self.tensor = torch.as_tensor(_Array(self.address, map_bytes), device=f"cuda:{ordinal}")
+        self.tensor = seen_as_tensor(self.address, map_bytes, ordinal)
         """All of it, as bytes."""
         self._descriptor: int | None = None
 
@@ -87,6 +93,11 @@ class _Array:
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         return {"shape": (self.bytes,), "typestr": "|u1", "data": (self.address, False), "version": 3, "strides": None}
+
+
+def seen_as_tensor(address: int, size: int, ordinal: int) -> torch.Tensor:
+    """Return so many bytes of a GPU's memory at an address as a flat tensor, which does not keep them."""
+    return torch.as_tensor(_Array(address, size), device=f"cuda:{ordinal}")
 
 
 def check_torch() -> None:

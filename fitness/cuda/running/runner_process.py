@@ -10,9 +10,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib
-import json
-import os
-import pickle
 import socket
 import struct
 import sys
@@ -25,9 +22,9 @@ from fitness.cuda.compile.program import LOCAL_SIZES, OWN_KERNELS, KernelCall, P
 from fitness.cuda.running.driver import CudaError, call
 from fitness.cuda.running.launcher import Launcher
 from fitness.cuda.running.launching import LaunchArguments, ReadyLaunch, pointer
-from fitness.sandbox.channel import receive_frame, send_frame
+from fitness.cuda.running.mapping import Mappings
+from fitness.cuda.running.serving import begin, serve
 
-READY = b"{}"
 HOLD_NS = 50_000_000
 """Longest time for which the stream is held while work is handed in."""
 NOTICE_NS = 30_000
@@ -55,17 +52,6 @@ class _Overdue(Exception):
 
 
 @dataclass
-class _Mapping:
-    """A block of the verifier's memory in our address space, between two ranges that nothing is mapped to."""
-
-    reserved: int
-    reserved_bytes: int
-    address: int
-    map_bytes: int
-    handle: Any
-
-
-@dataclass
 class _Slot:
     addresses: dict[str, int] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
@@ -83,7 +69,6 @@ class RunnerProcess(Launcher):
         with contextlib.suppress(CudaError):  # older devices cannot set aside any L2
             call("CtxSetLimit", self.cu.CUlimit.CU_LIMIT_PERSISTING_L2_CACHE_SIZE, 0)
         self.begin, self.end = (call("EventCreate", 0) for _ in range(2))
-        self.granularity = 0
         self.flush_bytes = int(FLUSH_L2_SIZES * self.facts.l2_bytes) // 4096 * 4096
         self.flush = int(call("MemAlloc", self.flush_bytes))
         self.sink = int(call("MemAlloc", 4096))
@@ -104,14 +89,13 @@ class RunnerProcess(Launcher):
         """The page that barriers lie in, and where it is copied to before a call."""
         self.harness: dict[str, Any] = {}
         self.arguments: dict[str, LaunchArguments] = {}
-        self.mappings: dict[int, _Mapping] = {}
+        self.mappings = Mappings(ordinal)
         self.slots: dict[int, _Slot] = {}
 
     # --- what the verifier asks for -----------------------------------------------------------------------------------
 
-    def setup(self, cubin: bytes, granularity: int) -> dict[str, Any]:
+    def setup(self, cubin: bytes) -> dict[str, Any]:
         """Load our own kernels."""
-        self.granularity = granularity
         module = call("ModuleLoadData", cubin)
         for name in OWN_KERNELS:
             self.harness[name] = call("ModuleGetFunction", module, name.encode())
@@ -138,8 +122,7 @@ class RunnerProcess(Launcher):
                 call("GraphExecDestroy", slot.graph)
         self.slots.clear()
         self.unload_kernels()
-        for number in drop:
-            self._unmap(self.mappings.pop(number))
+        self.mappings.forget(drop)
         return {}
 
     def occupancy(self, kernel: str, threads: int, shared_bytes: int) -> dict[str, Any]:
@@ -163,13 +146,10 @@ class RunnerProcess(Launcher):
         old = self.slots.pop(slot, None)
         if old and old.graph is not None:
             call("GraphExecDestroy", old.graph)
-        for number in drop:
-            self._unmap(self.mappings.pop(number))
-        for fd, (block, readonly, map_bytes, place) in zip(fds, new, strict=True):
-            self.mappings[block] = self._map(fd, map_bytes, place, readonly)
+        self.mappings.change(fds, new, drop)
         made = _Slot()
         for name, block, offset, size in buffers:
-            made.addresses[name] = self.mappings[block].address + offset
+            made.addresses[name] = self.mappings.address(block) + offset
             made.sizes[name] = size
         self.slots[slot] = made
         return {}
@@ -311,31 +291,6 @@ class RunnerProcess(Launcher):
         sizes = blocks, 1, 1, threads, 1, 1, shared_bytes
         call("LaunchKernel", self.harness[name], *sizes, self.stream, self.arguments[name].placed(arguments), 0)
 
-    def _map(self, fd: int, map_bytes: int, place: int, readonly: bool) -> _Mapping:
-        cu = self.cu
-        try:
-            kind = cu.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-            handle = call("MemImportFromShareableHandle", fd, kind)
-        finally:
-            os.close(fd)
-        # Nothing is ever mapped next to the block, so that an access beyond its ends faults at full speed.
-        size = map_bytes + 2 * self.granularity
-        reserved = int(call("MemAddressReserve", size, 0, place - self.granularity, 0))
-        address = reserved + self.granularity
-        call("MemMap", address, map_bytes, 0, handle, 0)
-        access = cu.CUmemAccessDesc()
-        access.location.type = cu.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
-        access.location.id = self.facts.ordinal
-        flags = cu.CUmemAccess_flags
-        access.flags = flags.CU_MEM_ACCESS_FLAGS_PROT_READ if readonly else flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-        call("MemSetAccess", address, map_bytes, [access], 1)
-        return _Mapping(reserved, size, address, map_bytes, handle)
-
-    def _unmap(self, mapping: _Mapping) -> None:
-        call("MemUnmap", mapping.address, mapping.map_bytes)
-        call("MemRelease", mapping.handle)
-        call("MemAddressFree", mapping.reserved, mapping.reserved_bytes)
-
 
 def _join(graph: Any) -> None:
     """Let a graph end only when every one of its nodes has ended.
@@ -356,44 +311,27 @@ def _int(value: int) -> bytes:
 # --- the process ------------------------------------------------------------------------------------------------------
 
 
-def _request(channel: socket.socket) -> tuple[bytes, list[int]]:
-    """The next one, pickled, and the file descriptors that came with it. The process ends with the verifier."""
-    fds: list[int] = []
-    try:
-        return receive_frame(channel, fds=fds), fds
-    except EOFError:
-        sys.exit(0)
-
-
-def _serve(runner: RunnerProcess, channel: socket.socket) -> None:
-    """Until the verifier hangs up."""
-    while True:
-        body, fds = _request(channel)
-        method, *arguments = pickle.loads(body)
-        if method == "bind":
-            arguments.insert(0, fds)
-        try:
-            answer = getattr(runner, method)(*arguments)
-        except _Overdue:
-            answer = {"overdue": True}
-        except CudaError as error:
-            answer = {"error": error.name, "text": str(error), "sticky": error.name not in NOT_STICKY}
-        send_frame(channel, json.dumps(answer).encode())
-
-
 def main() -> None:
     """Entry point of the process."""
     fd, ordinal, *confine = sys.argv[1:]
     with socket.socket(fileno=int(fd)) as channel:
         importlib.import_module("cuda.bindings.driver")  # loads no driver yet
-        send_frame(channel, READY)
-        _request(channel)  # whatever it says: now the device may be touched
+        begin(channel)
         runner = RunnerProcess(int(ordinal))
         if confine:
             library, readable, writable = confine
             ctypes.CDLL(library).evo_confine(readable.encode(), writable.encode())
-        send_frame(channel, READY)
-        _serve(runner, channel)
+
+        def answered(method: str, arguments: Sequence[Any]) -> dict[str, Any]:
+            try:
+                found: dict[str, Any] = getattr(runner, method)(*arguments)
+            except _Overdue:
+                return {"overdue": True}
+            except CudaError as error:
+                return {"error": error.name, "text": str(error), "sticky": error.name not in NOT_STICKY}
+            return found
+
+        serve(channel, answered)
 
 
 if __name__ == "__main__":
