@@ -255,7 +255,7 @@ def test_a_model_that_tells_a_chain_in_pieces_leads_to_its_end_with_blunders_bet
             source = child
     assert source == known.sources[-1] and fruitless > 20
     ideas = pieces.chain(load("softmax"), "fp32", "cuda")
-    assert ideas and ideas.sources[-1] == operator_text("softmax", "champions/h200-fp32")
+    assert ideas and ideas.sources[-1] == operator_text("softmax", "champions/h200")
     assert pieces.chain(load("softmax"), "fp32", "cpu") is None
 
 
