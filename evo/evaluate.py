@@ -137,7 +137,7 @@ def verdict_lines(evaluations: Sequence[Evaluation]) -> list[str]:
         calls = library_calls(last.library_timings)
         lines.append(f"{speedup(*interval95(found.value, found.se))} over the library" + f" ({calls})" * bool(calls))
         if untried := last.library_timings[0].untried:
-            lines.append(f"not tried, for want of minutes to compile or of a package, and perhaps faster: {untried}")
+            lines.append(f"not tried, for want of minutes, memory or a package, and perhaps faster: {untried}")
     return lines
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from operators.errors import UserError
-from operators.libraries import RIVALS, WITHOUT_COMPILER, LibraryCall, kind_of
+from operators.libraries import RIVALS, UNSERVED, WITHOUT_COMPILER, LibraryCall, kind_of
 
 NAME = "kernel-evo"
 ROOT = Path(__file__).parents[1]
@@ -97,10 +97,14 @@ def versions(target: str) -> dict[str, str]:
 
 
 def can_be_tried(rival: str, target: str) -> bool:
-    """Whether the call of this name can be tried here: its package is there, and what compiles it is not turned off."""
+    """Whether the call of this name can be tried here: its package is there, and what compiles it is not turned off.
+
+    One that was tried, and that the machine could not serve, would not be served again.
+    """
     missing = {module for module, version in versions(target).items() if not version}
     compiles = os.environ.get(WITHOUT_COMPILER) != "1"
-    return LibraryCall(rival).rival not in missing and (compiles or kind_of(rival) != "compiled")
+    served = not rival.endswith(UNSERVED)
+    return served and LibraryCall(rival).rival not in missing and (compiles or kind_of(rival) != "compiled")
 
 
 def kept_versions(target: str, driver: str) -> dict[str, str]:

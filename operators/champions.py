@@ -84,7 +84,7 @@ class Champion(BaseModel):
     library: tuple[str, ...] = ()
     """The rivals that it was compared with, each on the workloads where it was the fastest."""
     untried: tuple[str, ...] = ()
-    """Rivals that were not tried, for want of minutes to compile them or of a package: one of these may be faster."""
+    """Rivals that were not tried, for want of minutes, memory or a package: one of these may be faster."""
     text_digest: str = ""
     """Digest of the file as it was judged; empty where it was not kept."""
     judged: date | None = None

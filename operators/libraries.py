@@ -38,6 +38,8 @@ UNTRIED = "rivals untried"
 """Stands beside figures where some rivals were not tried, compiled ones or those of a package that is not there."""
 MODE = "max-autotune-no-cudagraphs"
 """The mode in which expressions are compiled: the fastest of what the compiler knows, by its own measurement."""
+UNSERVED = " (not served at some sizes)"
+"""Ends the name of an untried call that the machine could not serve at some sizes, for want of memory or time."""
 WITHOUT_COMPILER = "TORCH_COMPILE_DISABLE"
 """Torch's own environment variable; where it is 1, nothing is compiled, and no compiled rival is tried."""
 RIVALS = {"cuda.compute": "cuda-cccl", "liger_kernel": "liger-kernel", "nvmath": "nvmath-python"}

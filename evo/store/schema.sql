@@ -265,7 +265,7 @@ CREATE TABLE library_timings (
 COMMENT ON TABLE library_timings IS 'Per workload: a kernel that was confirmed, measured in pairs with the vendor''s library. latency_us as in timings; log_ratio = ln(library time / kernel time) = ln(library_latency_us / latency_us).';
 COMMENT ON COLUMN library_timings.library IS 'The call, as the library''s documentation names it.';
 COMMENT ON COLUMN library_timings.kind IS 'Class of the call: call (one of a vendor''s), compiled (torch.compile of an expression), converted (it gets an operand in another form, untimed), composed (several calls, since the library has no one for it).';
-COMMENT ON COLUMN library_timings.untried IS 'Names of rivals that were not tried, for want of minutes to compile them or of a package: one of these may be faster. NULL: none.';
+COMMENT ON COLUMN library_timings.untried IS 'Names of rivals that were not tried, for want of minutes, memory or a package: one of these may be faster. NULL: none.';
 
 CREATE TABLE tool_calls (
     tool_key       VARCHAR NOT NULL,

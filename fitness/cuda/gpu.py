@@ -77,13 +77,15 @@ class Gpu:
     def library(self) -> LibraryRunner:
         """The process that runs vendors' calls, which starts where there is none."""
         if self._library is None or not self._library.alive:
-            self._end_library()
+            self.end_library()
             self._library = LibraryRunner(self.facts.ordinal, quiet=self.quiet)
         return self._library
 
-    def _end_library(self) -> None:
+    def end_library(self) -> None:
+        """End that process, beside no clock, so that its memory is free; no session of it may be open."""
         if self._library is not None:
-            self._library.close()
+            with self.quiet():
+                self._library.close()
         self._library = None
 
     @cached_property
@@ -168,7 +170,7 @@ class Gpu:
         self.runners.settle()  # what they have mapped is not back before they are gone
 
     def _disperse(self) -> None:
-        self._end_library()
+        self.end_library()
         self.runners.disperse()
         self.runners.settle()
         self.pool.trim()
@@ -191,7 +193,7 @@ class Gpu:
             self.auditors.shutdown(cancel_futures=True)
             self.compiler.close()
             self.runners.close()
-            self._end_library()
+            self.end_library()
 
     def _runner(self) -> CudaRunner:
         """One that has not begun."""

@@ -197,7 +197,13 @@ class LibrarySession:
             assert isinstance(memory, CudaRegion)
             buffers[tensor.name] = memory.blocks[tensor.name], memory.extents[tensor.name].data_offset
         torch.cuda.synchronize()
-        self._runner.bind(self._begun(), slot, question.dims, buffers)
+        try:
+            self._runner.bind(self._begun(), slot, question.dims, buffers)
+        except KernelFault as fault:
+            if NO_MEMORY not in str(fault):
+                raise
+            oracle.pool.trim()  # what this process keeps at hand is no use to that one
+            self._runner.bind(self._begun(), slot, question.dims, buffers)
         self._slots[slot] = question, work
 
     def _begun(self) -> int:
@@ -213,8 +219,9 @@ class LibrarySession:
         question, work = self._slots[slot]
         elapsed_ns = None
         while elapsed_ns is None:
-            work.prepare(poison)
-            self._oracle.restore(question, work)
+            with enough_memory():
+                work.prepare(poison)
+                self._oracle.restore(question, work)
             torch.cuda.synchronize()
             elapsed_ns = self._runner.run(self._begun(), slot, cold=cold, poison=poison)
         return Sample(elapsed_ns, 0)  # its clock is ours

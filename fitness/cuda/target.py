@@ -161,6 +161,7 @@ class CudaFitness(Pipeline):
             return True
         thinner = self.bench.thin()
         if thinner:
+            self._gpu.end_library()
             self._judging.forget()
         return thinner
 

@@ -18,7 +18,7 @@ from fitness.profiling.profiles import Profile
 from fitness.profiling.roofline import Peaks
 from fitness.sandbox.memory import Memory
 from operators.definition.spec import Workload
-from operators.errors import MachineError
+from operators.errors import MachineError, OperatorError
 from operators.kernel import Kernel
 from operators.libraries import LibraryCall
 
@@ -50,6 +50,10 @@ class KernelFault(Exception):
 class KilledFromOutside(MachineError):
     """Something that no kernel can cause befell the process or its clock: the kernel may be asked again, in another
     process if this one ended."""
+
+
+class ProcessEnded(OperatorError):
+    """A vendor's call ended its process, or the device failed under it: its own fault where it does so again."""
 
 
 UNANSWERED = (KernelFault, KilledFromOutside)

@@ -20,7 +20,7 @@ from typing import Any
 
 from fitness.evaluation import Status
 from fitness.install import can_be_tried, versions
-from fitness.judging.device import NAN, UNANSWERED, Device, KernelFault, KernelSession
+from fitness.judging.device import NAN, UNANSWERED, Device, KernelFault, KernelSession, ProcessEnded
 from fitness.judging.paired import LibraryBaseline, LibrarySeat
 from fitness.judging.timed_inputs import Placed, TimedInputs
 from fitness.oracle.verify import Oracle
@@ -29,7 +29,7 @@ from operators.definition.spec import Operator, Task, Workload
 from operators.errors import OperatorError
 from operators.files import read_bytes
 from operators.identity import digest
-from operators.libraries import LIBRARIES, Arrays, LibraryCall
+from operators.libraries import LIBRARIES, UNSERVED, Arrays, LibraryCall
 
 ROUNDS = range(3, 10)
 """Least and most rounds in which a call is timed on every workload."""
@@ -208,8 +208,9 @@ class TaskLibrary:
         best = choice.best
         numbers = {c.name: [n for n, w in enumerate(self._workloads) if best[w.name].name == c.name] for c in calls}
         chosen = [(call, numbers[call.name]) for call in calls if numbers[call.name]]
-        # One that lacked memory may be the strongest where there is some: it was not really tried.
-        return chosen, _others(every, [trial for trial in choice.tried if not trial.again]), ""
+        # A call that lacked memory may be the strongest where there is some.
+        unserved = [trial.name + UNSERVED for trial in choice.tried if trial.again]
+        return chosen, "; ".join(filter(None, (_others(every, choice.tried), *unserved))), ""
 
     def choice(self, *, compiles: bool = False, again: bool = False) -> BaselineChoice:
         """The task's library calls with their times; those are measured where no process of this machine has done it.
@@ -234,6 +235,10 @@ class TaskLibrary:
         keep(self._operator, found)
         self._choices[_names(wanted)] = found
         return found
+
+    def forget(self) -> None:
+        """Have a choice made again where there was none, as there may be more memory now."""
+        self._choices = {names: choice for names, choice in self._choices.items() if not choice.lack}
 
     def strike(self, name: str, reason: str) -> bool:
         """Leave out, here and in later processes, a call that was right on the inputs of its trial alone.
@@ -407,6 +412,8 @@ class _Trial:
         self._us: dict[str, float] = {}
         self._lacks: dict[str, str] = {}
         self._again = False
+        self._ended: set[str] = set()
+        """Workloads on which it has ended its process, or made the device fail."""
 
     def told(self) -> CallTrial:
         """The outcome of the call."""
@@ -425,6 +432,10 @@ class _Trial:
                     self._lacks |= {w: reason for w in self._most_us if w not in self._us}
                     self._again = True
                     break
+                if isinstance(fault, ProcessEnded) and left[0] not in self._ended:  # once may be the machine's fault
+                    self._ended.add(left[0])
+                    groups.insert(0, left)
+                    continue
                 if len(left) == len(group) > 1:  # beside others it may only lack room, so each tells for itself
                     groups[:0] = [[w] for w in group]
                     continue

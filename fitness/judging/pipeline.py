@@ -130,6 +130,7 @@ class TaskBench:
             return False
         self.sets = fewer
         self.forget()
+        self.library.forget()
         return True
 
     def _drawn(self, workload: Workload, family: str) -> Case:

@@ -39,7 +39,7 @@ from fitness.cuda.compile.compiler import Compiler
 from fitness.cuda.running.arguments import program
 from fitness.cuda.running.driver import call, device_facts
 from fitness.evaluation import Rejection
-from fitness.judging.device import LARGE, NAN, KernelFault
+from fitness.judging.device import LARGE, NAN, UNANSWERED
 from fitness.judging.signature import check_arguments
 from fitness.profiling.roofline import roofline
 from operators.catalog import folders, functions, load
@@ -342,7 +342,7 @@ class _Bench:
                     return problem
         except _Unsupported as error:
             return f"unsupported: {error}"
-        except (OperatorError, PlanError, KernelFault, self._torch.OutOfMemoryError) as error:
+        except (OperatorError, PlanError, *UNANSWERED, self._torch.OutOfMemoryError) as error:
             return f"error: {' '.join(str(error).split())[:300]}"
         except RuntimeError as error:  # of the library; the device works on
             if "CUDA error" in str(error):

@@ -196,6 +196,9 @@ class Neighbours:
         had, self.others = self.others > 0, 0
         return had
 
+    def end_library(self) -> None:
+        pass
+
 
 LACKS: dict[str, Exception] = {
     "the verifier": torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),

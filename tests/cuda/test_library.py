@@ -28,8 +28,8 @@ from fitness.cuda.running.library_process import (
 )
 from fitness.cuda.running.memory import NO_MEMORY, MemoryBlock
 from fitness.cuda.session import LibrarySession, enough_memory
-from fitness.judging.device import KernelFault, KilledFromOutside
-from operators.errors import OperatorError
+from fitness.judging.device import KernelFault, KilledFromOutside, ProcessEnded
+from operators.errors import MachineError, OperatorError
 from operators.libraries import call, compiled, own
 
 OF_VERIFIER = (
@@ -178,7 +178,8 @@ def test_plans_of_transforms_stay_as_long_as_a_captured_call_may_use_them(monkey
         *((error, True, "memory") for error in SHORT),
         *((error, True, "own") for error in OTHERS),
         (ValueError("a result of another shape"), True, "own"),
-        (RuntimeError("CUDA error: an illegal memory access was encountered"), False, "device"),
+        (MachineError("no files are left"), True, "memory"),
+        (RuntimeError("CUDA error: an illegal memory access was encountered"), False, "own"),
     ],
     ids=str,
 )
@@ -195,8 +196,9 @@ def test_an_error_of_a_call_is_an_answer(
     monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
     process = LibraryProcess.__new__(LibraryProcess)
     monkeypatch.setattr(process, "run", run)
+    monkeypatch.setattr(process, "_usable", True, raising=False)
     answer = process.answered("run", (1, 2, False, 0))
-    assert answer["fault"] == fault and str(error) in str(answer["reason"])
+    assert (answer["fault"], answer["unusable"]) == (fault, not works) and str(error) in str(answer["reason"])
 
 
 ANSWERS = """
@@ -214,7 +216,7 @@ while True:
     if method == "run" and (poison := arguments[3]):
         if poison < 3:
             os.kill(os.getpid(), (9, 11)[poison - 1])
-        answer = {"fault": ("memory", "own", "device")[poison - 3], "reason": "so it is"}
+        answer = {"fault": ("memory", "own", "own")[poison - 3], "reason": "so it is", "unusable": poison == 5}
     if method in ("bind", "end"):
         print(method, arguments[-2:] if method == "bind" else arguments[1], len(fds), file=sys.stderr, flush=True)
     send_frame(channel, json.dumps(answer).encode())
@@ -246,10 +248,10 @@ def block(number: int) -> tuple[MemoryBlock, int]:
     ("poison", "error", "lives"),
     [
         (KILLED, KilledFromOutside, False),
-        (CRASHES, OperatorError, False),
+        (CRASHES, ProcessEnded, False),
         (SHORT_OF_MEMORY, KernelFault, True),
         (FAULTY, OperatorError, True),
-        (BROKEN, OperatorError, False),
+        (BROKEN, ProcessEnded, False),
     ],
 )
 def test_what_a_call_does_to_its_process_is_told(

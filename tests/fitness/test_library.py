@@ -22,7 +22,7 @@ from fitness import install
 from fitness.cpu.target import CpuDevice, CpuFitness
 from fitness.evaluation import Status
 from fitness.judging import library
-from fitness.judging.device import KernelFault, Sample
+from fitness.judging.device import KernelFault, ProcessEnded, Sample
 from fitness.judging.library import (
     CLOSE,
     BaselineChoice,
@@ -226,6 +226,25 @@ def test_a_call_that_does_not_get_compiled_is_waited_for_once() -> None:
     made = found.tried[1]
     assert made.us == {"a": 5.0} and set(made.lacks) == {"b", "c"} and made.again
     assert machine.seats == [("own", ("a", "b", "c")), ("made", ("a",)), ("made", ("b",))]
+
+
+@pytest.mark.parametrize("binds", [True, False])
+def test_a_call_that_ends_its_process_is_made_once_more(binds: bool) -> None:
+    crash = ProcessEnded("its process ended with code -6")
+    machine = Machine({"own": {"a": 10.0, "b": crash, "c": 30.0}}, binds=binds)
+    found = machine.tried()
+    assert found.tried[0].us == {"a": 10.0, "c": 30.0} and found.tried[0].lacks == {"b": str(crash)}
+    assert found.settled, "it does so again"
+
+    class Once(Machine):
+        def sample(self, name: str, workload: str) -> Sample:
+            if workload == "b" and not self.called.get((name, "b")):
+                self.called[name, "b"] = 1
+                raise crash
+            return super().sample(name, workload)
+
+    found = Once({"own": {"a": 10.0, "b": 20.0, "c": 30.0}}).tried()
+    assert found.tried[0].us == {"a": 10.0, "b": 20.0, "c": 30.0} and not found.tried[0].lacks
 
 
 @given(
@@ -470,7 +489,7 @@ def test_a_call_that_the_machine_could_not_serve_is_told_as_untried(
     finally:
         stage.close()
     assert [seat.name for seat in seats] == ["torch.add", "torch.add"]
-    assert all(("numpy.multiply" in seat.untried.split("; ")) == again for seat in seats)
+    assert all(("numpy.multiply (not served at some sizes)" in seat.untried.split("; ")) == again for seat in seats)
 
 
 EACH_ITS_OWN = """

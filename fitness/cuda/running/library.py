@@ -11,7 +11,7 @@ from typing import Any
 from fitness.cuda.running.memory import NO_MEMORY, MemoryBlock
 from fitness.cuda.running.process import GpuProcess, whole
 from fitness.evaluation import Status
-from fitness.judging.device import UNANSWERED, KernelFault, KilledFromOutside
+from fitness.judging.device import UNANSWERED, KernelFault, KilledFromOutside, ProcessEnded
 from fitness.sandbox.native import compiler_environment
 from operators.errors import OperatorError
 
@@ -42,7 +42,11 @@ class LibraryRunner(GpuProcess):
         self.ready()
         session = next(self._numbers)
         self._slots[session] = {}
-        self._ask("open", session, folder, dtype, name, when="while it was loaded")
+        try:
+            self._ask("open", session, folder, dtype, name, when="while it was loaded")
+        except (*UNANSWERED, OperatorError):
+            self.end(session)
+            raise
         return session
 
     def bind(
@@ -75,7 +79,7 @@ class LibraryRunner(GpuProcess):
         for number in self._slots.pop(session, {}).values():
             self._bound.pop(number, None)
         if not self._gone:
-            with suppress(*UNANSWERED, OperatorError):
+            with self._quiet(), suppress(*UNANSWERED, OperatorError):
                 self._ask("end", session, self._idle(0, 0), when="while it was ended")
 
     def close(self) -> str:
@@ -94,13 +98,13 @@ class LibraryRunner(GpuProcess):
         except UNANSWERED as fault:
             self.close()
             if isinstance(fault, KernelFault) and fault.rejection.status is Status.RUNTIME_ERROR:
-                raise OperatorError(str(fault)) from None  # which it would be again
+                raise ProcessEnded(str(fault)) from None
             raise
         told, reason = answer.get("fault"), str(answer.get("reason"))
-        if told == "device":
+        if answer.get("unusable"):
             self.close()
         if told == "memory":
             raise KernelFault(Status.RUNTIME_ERROR, f"{NO_MEMORY} for the library: {reason}")
         if told:
-            raise OperatorError(reason)
+            raise ProcessEnded(reason) if answer.get("unusable") else OperatorError(reason)
         return answer

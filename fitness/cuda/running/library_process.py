@@ -36,10 +36,11 @@ from operators.catalog import functions
 from operators.cupy_stream import drop_plans, keep_plans, on_torchs_stream
 from operators.definition.spec import Tensor
 from operators.dtypes import resolve_dtype
-from operators.errors import OperatorError
+from operators.errors import MachineError, OperatorError
 from operators.libraries import LibraryCall, forget_compiled, sum_exactly
 
 _cuda: Any = torch.cuda
+_C: Any = torch._C
 AHEAD_CYCLES = 200_000
 """Least cycles that the device waits before the clock starts, while the call is queued."""
 CYCLES_PER_NS = 3.0
@@ -55,8 +56,8 @@ KEPT_SESSIONS = 128
 KEPT_BYTES = 256 << 20
 """Memory of the device that compiled code may hold while no session is open."""
 REASON_CHARACTERS = 2000
-MEMORY, OWN, DEVICE = "memory", "own", "device"
-"""Faults that are told: no memory was left; the call's own error; the device can no longer be used here."""
+MEMORY, OWN = "memory", "own"
+"""Faults that are told: what another time may not befall the call, most often no memory was left; its own error."""
 
 
 @lru_cache
@@ -160,8 +161,7 @@ class CallSession:
             import_apart(name)
 
     def bind(self, slot: int, dims: Mapping[str, int], addresses: Mapping[str, int]) -> None:
-        """Prepare the call on tensors at these addresses, by name."""
-        self.drop(slot)
+        """Prepare the call on tensors at these addresses, by name; the slot was dropped before."""
         operator = self._functions.operator
         tensors = {t.name: self._tensor(t, dims, addresses[t.name]) for t in operator.tensors}
         values: dict[str, Any] = {**dims, **{s.name: s.value for s in operator.scalars}}
@@ -235,8 +235,11 @@ class LibraryProcess:
 
     def __init__(self, ordinal: int) -> None:
         self._device = torch.device("cuda", ordinal)
-        self._flush = torch.empty(int(FLUSH_L2_SIZES * device_facts(ordinal).l2_bytes) // 4, device=self._device)
+        self._flush_words = int(FLUSH_L2_SIZES * device_facts(ordinal).l2_bytes) // 4
+        self._flush = torch.empty(0, device=self._device)
+        """As large as it must be while a session is open."""
         self._mappings = Mappings(ordinal)
+        self._usable = True
         self._code = RivalCode()
         self._sessions: dict[int, CallSession] = {}
 
@@ -244,6 +247,8 @@ class LibraryProcess:
         """Begin a session with a call of an operator."""
         self._sessions[session] = CallSession(folder, dtype, name, self._device)
         self._code.opened(self._sessions[session].call)
+        if not len(self._flush):
+            self._flush = torch.empty(self._flush_words, device=self._device)
         return {}
 
     def bind(
@@ -258,7 +263,9 @@ class LibraryProcess:
     ) -> dict[str, Any]:
         """Prepare a session's call on buffers, (block, offset) by tensor; `new` and `drop` as in `Mappings.change`."""
         self._sessions[session].drop(slot)
+        self._usable = False  # a change that fails leaves some blocks mapped
         self._mappings.change(fds, new, drop)
+        self._usable = True
         addresses = {name: self._mappings.address(block) + offset for name, (block, offset) in buffers.items()}
         self._sessions[session].bind(slot, dims, addresses)
         torch.cuda.empty_cache()  # others need what the preparation needed
@@ -277,6 +284,9 @@ class LibraryProcess:
     def end(self, session: int, drop: Sequence[int]) -> dict[str, Any]:
         """End a session, and forget blocks."""
         if self._sessions.pop(session, None):
+            if not self._sessions:
+                self._flush = torch.empty(0, device=self._device)
+                _C._cuda_clearCublasWorkspaces()  # one for each stream that a call was prepared on
             self._code.closed()
         torch.cuda.synchronize()
         self._mappings.forget(drop)
@@ -288,18 +298,20 @@ class LibraryProcess:
         try:
             found: dict[str, Any] = getattr(self, method)(*arguments)
         except Exception as error:  # noqa: BLE001 the border to the operator's own Python, and to the libraries
-            if isinstance(error, OperatorError | CudaError):
-                reason = str(error)
-            else:
-                reason = f"{type(error).__name__}: {error}"
+            known = isinstance(error, OperatorError | CudaError)
+            reason = str(error) if known else f"{type(error).__name__}: {error}"
+            fault = MEMORY if is_short(reason) or isinstance(error, MachineError) else OWN
         else:
             return found
-        fault = MEMORY if is_short(reason) else OWN
         try:
             torch.cuda.synchronize()
         except RuntimeError as error:
-            fault, reason = DEVICE, f"{reason}; {error}"
-        return {"fault": fault, "reason": " ".join(reason.split())[:REASON_CHARACTERS]}
+            fault, reason, self._usable = OWN, f"{reason}; {error}", False
+        return {
+            "fault": fault,
+            "reason": " ".join(reason.split())[:REASON_CHARACTERS],
+            "unusable": not self._usable,
+        }
 
 
 def main() -> None:

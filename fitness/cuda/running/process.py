@@ -42,7 +42,7 @@ class Remapping(NamedTuple):
 
 
 class GpuProcess:
-    """One process. After a KernelFault of a request only `close` may follow. Not thread-safe."""
+    """One process. Where a request has no answer only `close` may follow. Not thread-safe."""
 
     def __init__(
         self,
