@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from fitness.cuda.oracle import CudaOracle
+from fitness.cuda.running import library_process
 from fitness.cuda.running.driver import CudaError
 from fitness.cuda.running.library import LibraryRunner
 from fitness.cuda.running.library_process import (
@@ -22,6 +23,7 @@ from fitness.cuda.running.library_process import (
     KEPT_BYTES,
     KEPT_SESSIONS,
     MOST_AHEAD_CYCLES,
+    CallSession,
     LibraryProcess,
     QueuedCall,
     RivalCode,
@@ -29,8 +31,10 @@ from fitness.cuda.running.library_process import (
 from fitness.cuda.running.memory import NO_MEMORY, MemoryBlock
 from fitness.cuda.session import LibrarySession, enough_memory
 from fitness.judging.device import KernelFault, KilledFromOutside, ProcessEnded
+from operators.catalog import functions
 from operators.errors import MachineError, OperatorError
 from operators.libraries import call, compiled, own
+from tests.conftest import DATA
 
 OF_VERIFIER = (
     torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
@@ -199,6 +203,46 @@ def test_an_error_of_a_call_is_an_answer(
     monkeypatch.setattr(process, "_usable", True, raising=False)
     answer = process.answered("run", (1, 2, False, 0))
     assert (answer["fault"], answer["unusable"]) == (fault, not works) and str(error) in str(answer["reason"])
+
+
+@pytest.fixture
+def process(monkeypatch: pytest.MonkeyPatch) -> LibraryProcess:
+    """One whose device is the host: block 7 has x, block 8 has b, block 9 has y, of four numbers each."""
+    blocks = {7: torch.arange(4.0), 8: torch.ones(4), 9: torch.full((4,), torch.nan)}
+    here = SimpleNamespace(
+        change=lambda *_: None, forget=lambda _: None, address=lambda block: blocks[block].data_ptr()
+    )
+    of_address = {block.data_ptr(): block for block in blocks.values()}
+    host, real = SlowHost([1_000]), torch.device
+    monkeypatch.setattr(library_process, "_cuda", host)
+    monkeypatch.setattr(library_process, "_C", SimpleNamespace(_cuda_clearCublasWorkspaces=lambda: None))
+    monkeypatch.setattr(library_process, "Mappings", lambda _: here)
+    monkeypatch.setattr(library_process, "device_facts", lambda _: SimpleNamespace(l2_bytes=100))
+    monkeypatch.setattr(library_process, "seen_as_tensor", lambda address, *_: of_address[address].view(torch.uint8))
+    monkeypatch.setattr(torch, "device", lambda *_: real("cpu"))
+    for name in ("synchronize", "empty_cache", "graph_pool_handle"):
+        monkeypatch.setattr(torch.cuda, name, lambda: None)
+    monkeypatch.setattr(CallSession, "_captured", lambda self, call: QueuedCall(call, call))
+    made = LibraryProcess(0)
+    monkeypatch.setattr(torch, "device", real)
+    return made
+
+
+def test_a_session_calls_the_library_on_the_tensors_that_it_is_handed(process: LibraryProcess) -> None:
+    folder, name = str(DATA / "axpb"), functions(DATA / "axpb").libraries("cuda", "fp32")[0].name
+    buffers = {"x": (7, 0), "b": (8, 0), "y": (9, 0)}
+    for session in (1, 2):
+        assert process.answered("open", (session, folder, "fp32", name)) == {}
+        assert process.answered("bind", ([], session, 5, {"n": 4}, buffers, [], [])) == {}
+    y = process._sessions[1]._slots[5][1]["y"]
+    assert y.isnan().all()
+    assert process.answered("run", (1, 5, True, 0)) == {"elapsed_ns": 0}
+    alpha = functions(DATA / "axpb").operator.scalars[0].value
+    assert torch.equal(y, torch.arange(4.0) * alpha + 1)
+    assert process.answered("end", (1, [])) == {} and process._flush is not None
+    assert "KeyError" in process.answered("run", (1, 5, True, 0))["reason"]
+    assert process.answered("run", (2, 5, True, 0)) == {"elapsed_ns": 0}
+    assert process.answered("end", (2, [])) == {} and process._flush is None
 
 
 ANSWERS = """

@@ -235,9 +235,10 @@ class LibraryProcess:
 
     def __init__(self, ordinal: int) -> None:
         self._device = torch.device("cuda", ordinal)
+        torch.zeros(1, device=self._device)  # the context that blocks are mapped in
         self._flush_words = int(FLUSH_L2_SIZES * device_facts(ordinal).l2_bytes) // 4
-        self._flush = torch.empty(0, device=self._device)
-        """As large as it must be while a session is open."""
+        self._flush: torch.Tensor | None = None
+        """Memory that drives everything else out of the caches, while a session is open."""
         self._mappings = Mappings(ordinal)
         self._usable = True
         self._code = RivalCode()
@@ -247,7 +248,7 @@ class LibraryProcess:
         """Begin a session with a call of an operator."""
         self._sessions[session] = CallSession(folder, dtype, name, self._device)
         self._code.opened(self._sessions[session].call)
-        if not len(self._flush):
+        if self._flush is None:
             self._flush = torch.empty(self._flush_words, device=self._device)
         return {}
 
@@ -273,7 +274,7 @@ class LibraryProcess:
 
     def run(self, session: int, slot: int, cold: bool, poison: int) -> dict[str, Any]:
         """One call, from cold caches where it is wanted."""
-        if cold:
+        if cold and self._flush is not None:
             self._flush.fill_(float(poison))
             self._flush.sum()
             torch.cuda.synchronize()
@@ -285,7 +286,7 @@ class LibraryProcess:
         """End a session, and forget blocks."""
         if self._sessions.pop(session, None):
             if not self._sessions:
-                self._flush = torch.empty(0, device=self._device)
+                self._flush = None
                 _C._cuda_clearCublasWorkspaces()  # one for each stream that a call was prepared on
             self._code.closed()
         torch.cuda.synchronize()
