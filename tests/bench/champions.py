@@ -6,14 +6,18 @@
     python -m tests.bench.champions --results FILE.jsonl --record                     # into the champions' records
     python -m tests.bench.champions --recorded --lines        # those that a run confirmed, as their records have it
     python -m tests.bench.champions --unlisted 8 --results OTHER.jsonl     # at sizes that no file lists, drawn anew
+    python -m tests.bench.champions --operators softmax --dtypes bf16 --instead OTHER.cu --results FILE.jsonl
 
 Prints a JSON line for each kernel and dtype: its verdict, how far it got, speedups over the naive kernel and over the
 strongest rival, both with their 95 % interval, as a mean and by workload, the share of the roofline, and the seconds
 that it took; then a table of the same, beside what was measured when the kernel was taken in. The strongest rival is
-each workload's fastest call, compiled ones among them: to compile them takes up to minutes, once on a machine. Two of
-these may share a GPU of 140 GB, as one compiles while the other measures; three ran out of its memory. A kernel
-goes through every level up to `--level`, as one that a search submits, with its tunables' first values. All of them are
-right: exits with 1 where one is refused, which is a false alarm of the verifier, or lost.
+each workload's fastest call, compiled ones among them: to compile them takes up to minutes, once on a machine. One
+process has a GPU alone: two of them may leave a rival no memory. A kernel goes through every level up to `--level`, as
+one that a search submits, with its tunables' first values. All of them are right: exits with 1 where one is refused,
+which is a false alarm of the verifier, or lost.
+
+With `--instead` another file is judged in the place of a champion, and compared with what the champion's record says by
+size. Where it is slower nowhere, it may take the place of the champion's file: `--record` then writes its record.
 """
 
 from __future__ import annotations
@@ -34,10 +38,10 @@ from typing import Any
 
 import numpy as np
 
-from evo.packaging.champion import place_of
+from evo.packaging.champion import MOST_SLOWER, place_of
 from fitness.cuda.running.driver import device_facts, driver_version
 from fitness.cuda.target import CudaFitness
-from fitness.evaluation import Evaluation, Level, Timing, interval95, library_calls
+from fitness.evaluation import Z95, Evaluation, Level, Timing, interval95, library_calls
 from fitness.install import kept_versions
 from fitness.judging.base import Anchor, Fitness
 from fitness.judging.levels import full_anchor
@@ -49,7 +53,7 @@ from fitness.words import flags
 from operators.catalog import folders, load
 from operators.champions import Champion, champions, is_of, text_digest, write_records
 from operators.definition.spec import Operator, Task, Workload
-from operators.errors import DeviceError, UserError
+from operators.errors import UserError
 from operators.expression import ExpressionError
 from operators.kernel import Kernel
 from operators.libraries import called, kind_of
@@ -72,11 +76,13 @@ class Entry:
 
     operator: str
     record: Champion
+    instead: Path | None = None
+    """A file that is judged in the champion's place."""
 
     @cached_property
     def kernel(self) -> Kernel:
-        """The champion as a kernel, as it is now."""
-        path = load(self.operator).ancestor(f"champions/{self.record.stem}", "cuda")
+        """The champion as a kernel, as it is now, or the one in its place."""
+        path = self.instead or load(self.operator).ancestor(f"champions/{self.record.stem}", "cuda")
         return Kernel(self.operator, "cuda", path.read_text(encoding="utf-8"))
 
     @property
@@ -89,6 +95,8 @@ def main() -> None:
     options = _options()
     rows = current(read_rows(options.results))
     chosen = share(entries(options.operators, options.dtypes), options.slice)
+    if options.instead:
+        chosen = [replace(one_champion(chosen), instead=options.instead)]
     known = {_key(row) for row in rows}
     if options.recorded:
         rows += [row for row in map(recorded, chosen) if row and _key(row) not in known]
@@ -108,6 +116,8 @@ def main() -> None:
             rows.append(_judged(entry, options, Path(folder)))
             line = json.dumps(rows[-1])
             print(line, flush=True)
+            if entry.instead:
+                print(*beside_champion(rows[-1], entry.record), sep="\n", flush=True)
             if options.results:
                 with options.results.open("a", encoding="utf-8") as file:
                     file.write(f"{line}\n")
@@ -125,6 +135,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--limit-s", type=float, default=math.inf, help="seconds after which no kernel begins")
     parser.add_argument("--level", type=Level, choices=LEVELS, default=Level.CONFIRMED)
     parser.add_argument("--workloads", help="the set that is timed; default: the one that the kernel's record names")
+    parser.add_argument("--instead", type=Path, help="judge this file in the place of the one champion that is named")
     parser.add_argument("--unlisted", type=int, metavar="N", help="time N drawn sizes per kernel instead, see `drawn`")
     parser.add_argument("--seed", type=int, default=0, help="of those sizes")
     parser.add_argument("--results", type=Path, help="JSON lines; what stands there is not done again")
@@ -152,6 +163,29 @@ def entries(operators: Sequence[str], dtypes: Sequence[str]) -> Iterator[Entry]:
 def share(found: Iterator[Entry], part: tuple[int, int]) -> list[Entry]:
     """The I-th of N shares, dealt out in turns, so that each has something of every family."""
     return list(found)[part[0] - 1 :: part[1]]
+
+
+def one_champion(found: Sequence[Entry]) -> Entry:
+    """Return the only champion of this GPU's kind among some; it raises UserError where that is another number."""
+    place = place_of(device_facts().name)
+    fitting = [entry for entry in found if is_of(entry.record.file, place, entry.record.dtype)]
+    if len(fitting) != 1:
+        names = ", ".join(f"{e.operator} {e.record.dtype}" for e in fitting) or "none"
+        raise UserError(f"--instead wants one champion of {place}, by --operators and --dtypes, not {names}")
+    return fitting[0]
+
+
+def beside_champion(row: Row, record: Champion) -> Iterator[str]:
+    """Lines that say how a row's kernel fared by size, where its champion's record has the size, both beside the naive
+    kernel."""
+    known = record.over_naive_by_size
+    for size, mine in row.get("beside_naive", {}).items():
+        if size not in known:
+            continue
+        other, gain = known[size], math.log(mine[0] / known[size][0])
+        se = math.hypot(*(math.log(high / low) / (2 * Z95) for _, low, high in (mine, other)))
+        slower = gain + Z95 * se < -MOST_SLOWER
+        yield f"{size}: {_times(interval95(gain, se))} of {record.file}" + ", slower beyond doubt" * slower
 
 
 def read_rows(path: Path | None) -> list[Row]:
@@ -412,5 +446,5 @@ def _then(speedup: float | None) -> str:
 if __name__ == "__main__":
     try:
         main()
-    except DeviceError as error:
+    except UserError as error:
         sys.exit(str(error))

@@ -10,6 +10,7 @@ from datetime import date
 from functools import partial
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from mutators.edits import AnswerError, child_source
 from operators.catalog import folders, load
 from operators.champions import champions, records_text, write_records
 from operators.definition.spec import CHAMPIONS, Task
+from operators.errors import UserError
 from operators.kernel import Kernel
 from tests.bench import champions as bench
 from tests.bench import pieces
@@ -42,6 +44,26 @@ def test_slices_hold_every_champion_once() -> None:
     for text in ("0/4", "5/4", "x", "1"):
         with pytest.raises(ValueError):
             bench.part(text)
+
+
+def test_another_file_is_judged_in_the_place_of_one_champion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "device_facts", lambda: SimpleNamespace(name="NVIDIA H200"))
+    both = list(bench.entries(["softmax"], ["fp32", "bf16"]))
+    entry = bench.one_champion(bench.share(iter(both), (1, 2)))
+    for some in (both, []):
+        with pytest.raises(UserError, match="--instead wants one champion of h200"):
+            bench.one_champion(some)
+    other = tmp_path / "other.cu"
+    other.write_text(load("softmax").naive("cuda"))
+    placed = replace(entry, instead=other)
+    assert placed.kernel.source == other.read_text() and placed.key[:3] == entry.key[:3] != placed.key
+    sizes = {"a": (2.0, 1.9, 2.1), "b": (2.0, 1.9, 2.1), "c": (2.0, 1.9, 2.1)}
+    record = entry.record.model_copy(update={"over_naive_by_size": sizes})
+    row = {"beside_naive": {"a": [1.0, 0.95, 1.05], "b": [1.95, 1.9, 2.0], "new": [3.0, 2.9, 3.1]}}
+    assert list(bench.beside_champion(row, record)) == [
+        "a: 0.5x (0.466-0.537) of h200.cu, slower beyond doubt",
+        "b: 0.975x (0.922-1.03) of h200.cu",
+    ]
 
 
 @pytest.mark.parametrize("highest", list(Level))
