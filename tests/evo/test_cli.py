@@ -160,8 +160,10 @@ def test_the_help_names_every_choice_and_the_defaults(monkeypatch: pytest.Monkey
 
 def test_a_run_ends_in_a_summary(run_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     code, out, _ = evo(monkeypatch, capsys, "status", str(run_folder), "--json")
-    (task,) = json.loads(out)["tasks"]
-    assert code == 0
+    told = json.loads(out)
+    (task,) = told["tasks"]
+    causes = {finding["cause"] for finding in told["health"]["findings"]}
+    assert causes <= {"noise"} and code == len(causes)  # other work on the machine is told
     assert task["task"] == "axpb/fp32/cpu"
     assert task["speedup_low"] <= task["speedup"] <= task["speedup_high"]
     assert task["against_library"] > 0
