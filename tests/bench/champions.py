@@ -184,8 +184,9 @@ def beside_champion(row: Row, record: Champion) -> Iterator[str]:
             continue
         other, gain = known[size], math.log(mine[0] / known[size][0])
         se = math.hypot(*(math.log(high / low) / (2 * Z95) for _, low, high in (mine, other)))
-        slower = gain + Z95 * se < -MOST_SLOWER
-        yield f"{size}: {_times(interval95(gain, se))} of {record.file}" + ", slower beyond doubt" * slower
+        found = interval95(gain, se)
+        slower = found[2] < math.exp(-MOST_SLOWER)
+        yield f"{size}: {_times(found)} of {record.file}" + ", slower beyond doubt" * slower
 
 
 def read_rows(path: Path | None) -> list[Row]:

@@ -37,7 +37,7 @@ import numpy as np
 from fitness.cuda.compile.build import CudaBuild, compile_cuda
 from fitness.cuda.compile.compiler import Compiler
 from fitness.cuda.running.arguments import program
-from fitness.cuda.running.driver import call, device_facts
+from fitness.cuda.running.driver import FLUSH_L2_SIZES, call, device_facts
 from fitness.evaluation import Rejection
 from fitness.judging.device import LARGE, NAN, UNANSWERED
 from fitness.judging.signature import check_arguments
@@ -251,7 +251,6 @@ class _Bench:
 
         from fitness.cuda.oracle import CudaOracle
         from fitness.cuda.running.library import LibraryRunner
-        from fitness.cuda.running.runner_process import FLUSH_L2_SIZES
         from fitness.cuda.session import LibrarySession
 
         self._unit = unit

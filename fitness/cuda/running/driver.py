@@ -17,6 +17,8 @@ from operators.errors import DeviceError, UserError
 
 ENVIRONMENT = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH")
 """Environment variables that the driver goes by, and that processes which use it are given."""
+FLUSH_L2_SIZES = 2.4
+"""Size of what is written and read before a call from cold caches, a candidate's or a vendor's."""
 
 
 class CudaError(Exception):

@@ -32,7 +32,6 @@ class LibraryRunner(GpuProcess):
         self._numbers = count(1)
         self._slots: dict[int, dict[int, int]] = {}
         """Numbers of slots that no other session has, by session and slot."""
-        self._gone = False
 
     def open(self, folder: str, dtype: str, name: str) -> int:
         """Begin a session with a call of the operator in a folder, and return its number.
@@ -78,19 +77,14 @@ class LibraryRunner(GpuProcess):
         """End a session; its blocks are no longer mapped. It raises nothing."""
         for number in self._slots.pop(session, {}).values():
             self._bound.pop(number, None)
-        if not self._gone:
+        if not self._closed:
             with self._quiet(), suppress(*UNANSWERED, OperatorError):
                 self._ask("end", session, self._idle(0, 0), when="while it was ended")
-
-    def close(self) -> str:
-        """See `GpuProcess.close`."""
-        self._gone = True
-        return super().close()
 
     def _ask(
         self, method: str, *arguments: Any, when: str, timeout_s: float = BIND_TIMEOUT_S, fds: Iterable[int] = ()
     ) -> dict[str, Any]:
-        if self._gone:
+        if self._closed:
             raise KilledFromOutside("the process of the library's calls is gone")
         try:
             self._request(method, *arguments, fds=fds)

@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 
-from fitness.cuda.running.driver import CudaError, device_facts
+from fitness.cuda.running.driver import FLUSH_L2_SIZES, CudaError, device_facts
 from fitness.cuda.running.mapping import Mappings
 from fitness.cuda.running.memory import is_short, seen_as_tensor
 from fitness.cuda.running.serving import begin, serve
@@ -50,7 +50,6 @@ MOST_AHEAD_CYCLES = 60_000_000
 """Cycles from which the device waits no longer: a call that is queued late even then waits for the device itself."""
 LATE_FACTOR = 4
 """Factor by which the device waits longer for a call that was queued late, and less again for the next that was not."""
-FLUSH_L2_SIZES = 2.4
 KEPT_SESSIONS = 128
 """Sessions with compiled calls of which a process keeps the code: it takes some 10 MB of main memory a shape."""
 KEPT_BYTES = 256 << 20

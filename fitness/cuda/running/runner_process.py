@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fitness.cuda.compile.program import LOCAL_SIZES, OWN_KERNELS, KernelCall, Program, ReadOnlyTable
-from fitness.cuda.running.driver import CudaError, call
+from fitness.cuda.running.driver import FLUSH_L2_SIZES, CudaError, call
 from fitness.cuda.running.launcher import Launcher
 from fitness.cuda.running.launching import LaunchArguments, ReadyLaunch, pointer
 from fitness.cuda.running.mapping import Mappings
@@ -29,7 +29,6 @@ HOLD_NS = 50_000_000
 """Longest time for which the stream is held while work is handed in."""
 NOTICE_NS = 30_000
 """Time before it goes on at which it tells when that will be."""
-FLUSH_L2_SIZES = 2.4
 SCRIBBLE_THREADS = 1024
 LOCAL_REACH = 1024
 """Bytes beyond its own local memory, counted from the first, that a thread may reach before it faults: on an H100 fewer
