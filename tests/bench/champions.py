@@ -29,6 +29,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property
@@ -39,6 +40,7 @@ from typing import Any
 import numpy as np
 
 from evo.packaging.champion import MOST_SLOWER, place_of
+from fitness.cuda.gpu import shared_gpu
 from fitness.cuda.running.driver import device_facts, driver_version
 from fitness.cuda.target import CudaFitness
 from fitness.evaluation import Z95, Evaluation, Level, Timing, interval95, library_calls
@@ -109,11 +111,11 @@ def main() -> None:
         return
     deadline = time.monotonic() + options.limit_s
     left = [entry for entry in chosen if entry.key not in known]
-    with tempfile.TemporaryDirectory() as folder:  # one for all, as it is one GPU
+    with kept_gpu() as folder:
         for entry in left:
             if time.monotonic() >= deadline:
                 break
-            rows.append(_judged(entry, options, Path(folder)))
+            rows.append(_judged(entry, options, folder))
             line = json.dumps(rows[-1])
             print(line, flush=True)
             if entry.instead:
@@ -125,6 +127,18 @@ def main() -> None:
     done = {_key(row) for row in rows}
     print(f"{sum(entry.key not in done for entry in chosen)} of {len(chosen)} left", file=sys.stderr)
     sys.exit(any(row["status"] != "correct" for row in rows))
+
+
+@contextmanager
+def kept_gpu() -> Iterator[Path]:
+    """A folder for what is compiled; the GPU's processes stay from one task to the next, as those of a search do."""
+    with tempfile.TemporaryDirectory() as folder:
+        gpu = shared_gpu(Path(folder))
+        gpu.join(None)
+        try:
+            yield Path(folder)
+        finally:
+            gpu.leave(None)
 
 
 def _options() -> argparse.Namespace:
