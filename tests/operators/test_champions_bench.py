@@ -61,8 +61,8 @@ def test_another_file_is_judged_in_the_place_of_one_champion(tmp_path: Path, mon
     record = entry.record.model_copy(update={"over_naive_by_size": sizes})
     row = {"beside_naive": {"a": [1.0, 0.95, 1.05], "b": [1.95, 1.9, 2.0], "new": [3.0, 2.9, 3.1]}}
     assert list(bench.beside_champion(row, record)) == [
-        "a: 0.5x (0.466-0.537) of h200.cu, slower beyond doubt",
-        "b: 0.975x (0.922-1.03) of h200.cu",
+        f"a: 0.5x (0.466-0.537) of {record.file}, slower beyond doubt",
+        f"b: 0.975x (0.922-1.03) of {record.file}",
     ]
 
 

@@ -1,19 +1,37 @@
 /*! evo
 requires = "n < 1073741824"
-zero = ["counters"]
+zero = [{ name = "counters", when = "n > 4096 and n > TOGETHER and n > LONE and sizeof_T == 4" }]
 
 [tune]
+TOGETHER = [65536, 16384, 4096]    # keys that one cluster sorts at most
+LONE = [4096, 8192, 16384]         # keys that one block of its kind sorts at most
+SMALL = [4096, 2048]               # keys that a bitonic network sorts at most
+CREW = [512, 1024]                 # threads of a block of that cluster
+ATOMIC = [1, 0]                    # whether its first pass, which need not be stable, ranks keys by atomics
 THREADS = [1024, 512]              # fp32: of a block of `sweep`; fewer and larger tiles have less to look back on
 ITEMS = [16, 20, 12, 24]           # keys of one of them, where there are many
 FEW = [8, 4, 12]                   # and where there are fewer
 CROWD = [1, 2]                     # blocks of `sweep` for whose registers there is room at least
 LOOK = [16, 8, 4]                  # tiles before that are looked at together
+FEWEST = [16, 32, 132]             # bf16: blocks that count values where there are at most 65536 keys
 COUNTERS = [4, 2]                  # blocks per multiprocessor that count digits
 where = ["THREADS * CROWD <= 1024", "THREADS * ITEMS <= 24576"]
+
+[tune.fp32]
+TOGETHER = [32768, 16384, 65536]
+
+[tune.bf16]
+SMALL = [2048, 4096, 1024]
+
+[tune.fp16]
+SMALL = [2048, 4096, 1024]
 
 [let]
 tile = "THREADS * ITEMS if n > 2097152 else THREADS * FEW if n > 262144 else 2048"
 tiles = "ceil_div(n, tile)"
+lone = "n > SMALL and (n <= 4096 or n <= LONE)"
+together = "n > 4096 and n > LONE and n <= TOGETHER"
+share = "2048 if n <= 16384 else 4096 if n <= 32768 else 8192"  # keys of a block of the cluster
 
 [[buffer]]
 name = "counters"                  # fp32: how many keys have each digit, for four digits, and how many tiles have begun
@@ -54,30 +72,81 @@ args = ["x", "n"]
 
 [[launch]]
 kernel = "small<2>"
-when = "n > 1024 and n <= 2048"
+when = "n > 1024 and n <= 2048 and not lone"
 grid = [1]
 block = [1024]
 args = ["x", "n"]
 
 [[launch]]
 kernel = "small<4>"
-when = "n > 2048 and n <= 4096"
+when = "n > 2048 and n <= 4096 and not lone"
 grid = [1]
 block = [1024]
 args = ["x", "n"]
 
 [[launch]]
+kernel = "together<LEAST, 8>"
+when = "together and share == 2048"
+grid = [8]
+cluster = [8]
+block = ["CREW"]
+shared = "4 * (share + max(share, 8 * CREW) + 2048)"
+args = ["x", "n"]
+
+[[launch]]
+kernel = "together<MEDIUM, 8>"
+when = "together and share == 4096"
+grid = [8]
+cluster = [8]
+block = ["CREW"]
+shared = "4 * (share + max(share, 8 * CREW) + 2048)"
+args = ["x", "n"]
+
+[[launch]]
+kernel = "together<MOST, 8>"
+when = "together and share == 8192"
+grid = [8]
+cluster = [8]
+block = ["CREW"]
+shared = "4 * (share + max(share, 8 * CREW) + 2048)"
+args = ["x", "n"]
+
+[[launch]]
+kernel = "together<MEDIUM, 1>"
+when = "lone and n <= 4096"
+grid = [1]
+block = ["CREW"]
+shared = "4 * (max(4096, 8 * CREW) + 2048)"
+args = ["x", "n"]
+
+[[launch]]
+kernel = "together<MOST, 1>"
+when = "lone and n > 4096 and n <= 8192"
+grid = [1]
+block = ["CREW"]
+shared = "4 * (max(8192, 8 * CREW) + 2048)"
+args = ["x", "n"]
+
+[[launch]]
+kernel = "together<TWICE, 1>"
+when = "lone and n > 8192"
+grid = [1]
+block = ["CREW"]
+shared = "4 * (16384 + 2048)"
+args = ["x", "n"]
+
+[[launch]]
 kernel = "by_value"
-when = "n > 4096 and sizeof_T == 2"
+when = "not together and not lone and n > 4096 and sizeof_T == 2"
 cooperative = true
-grid = ["sm_count"]
+grid = ["sm_count if n > 65536 else min(sm_count, FEWEST)"]
 block = [1024]
 shared = "131072"
 args = ["x", "bins", "runs", "groups", "n"]
 
 [[launch]]
 kernel = "count_digits"
-when = "n > 4096 and sizeof_T == 4"
+when = "not together and not lone and n > 4096 and sizeof_T == 4"
 grid = ["min(sm_count * COUNTERS, ceil_div(n, 4096))"]
 block = [512]
 args = ["x", "counters", "states", "4 * 256 * tiles", "n"]
@@ -104,7 +173,7 @@ args = ["x if i % 2 == 0 else other", "other if i % 2 == 0 else x", "counters", 
 
 [[launch]]
 kernel = "sweep<LITTLE>"
-when = "n > 4096 and n <= 262144 and sizeof_T == 4"
+when = "not together and not lone and n > 4096 and n <= 262144 and sizeof_T == 4"
 group = "pass"
 overlap = true
 grid = ["tiles"]
@@ -211,9 +280,136 @@ __device__ __forceinline__ Pair before(Pair value, Pair* warps, Pair& all) {
     return earlier + sum - value;
 }
 
+// --- some thousands: one cluster, or one block -----------------------------------------------------------------------------------
+
+// Digits of eight bits, the lowest first. A block ranks its keys within itself, learns of the other blocks how many keys each
+// has of every digit, and sends its own, in order, to where they belong in the cluster.
+constexpr int LEAST = 2048 / CREW, MEDIUM = 4096 / CREW, MOST = 8192 / CREW, TWICE = 2 * MOST;
+extern __shared__ unsigned halves[];
+
+__device__ __forceinline__ void arrive() {
+    __syncwarp();
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+
+// Which lanes have the same digit.
+__device__ __forceinline__ unsigned same(unsigned digit) {
+    unsigned peers = 0xffffffffu;
+#pragma unroll
+    for (int b = 0; b < 8; b++) {
+        const bool set = digit >> b & 1;
+        const unsigned votes = __ballot_sync(0xffffffffu, set);
+        peers &= set ? votes : ~votes;
+    }
+    return peers;
+}
+
+template <int EACH, int BLOCKS> __global__ void __launch_bounds__(CREW) together(T* x, int n) {
+    constexpr int SHARE = CREW * EACH, WARPS = CREW / 32, LOW = sizeof(T) == 4 ? 0 : 16, PASSES = sizeof(T);
+    unsigned* const next = halves;              // what other blocks send
+    unsigned* const local = BLOCKS > 1 ? next + SHARE : next;  // first counts of every warp, then keys
+    unsigned* const counts = local + (SHARE > WARPS * 256 ? SHARE : WARPS * 256);  // of every block and digit
+    __shared__ Pair warps[32];
+    __shared__ unsigned begins[256], places[256];
+    const cg::cluster_group cluster = cg::this_cluster();
+    const int t = threadIdx.x, lane = t % 32, warp = t / 32, block = BLOCKS > 1 ? (int)cluster.block_rank() : 0;
+    unsigned keys[EACH], ranks[EACH];
+    if constexpr (BLOCKS > 1) arrive();
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        const int at = block * SHARE + i * CREW + t;
+        keys[i] = at < n ? key_at(x, at) : 0xffffffffu;
+    }
+    if constexpr (BLOCKS > 1) wait();  // all blocks run
+#pragma unroll 1
+    for (int pass = 0; pass < PASSES; pass++) {
+        const int shift = LOW + 8 * pass;
+        const bool quick = ATOMIC && pass == 0;
+        if (pass) {
+#pragma unroll
+            for (int i = 0; i < EACH; i++) keys[i] = next[(warp * EACH + i) * 32 + lane];
+            if constexpr (BLOCKS == 1) __syncthreads();  // the same memory is used again
+        }
+        for (int i = t; i < WARPS * 256; i += CREW) local[i] = 0;
+        __syncthreads();
+        unsigned* const own = local + (quick ? 0 : warp * 256);
+        if (quick) {
+#pragma unroll
+            for (int i = 0; i < EACH; i++) ranks[i] = atomicAdd(local + (keys[i] >> shift & 255), 1u);
+        } else {
+#pragma unroll
+            for (int i = 0; i < EACH; i++) {
+                const unsigned digit = keys[i] >> shift & 255, peers = same(digit);
+                const unsigned earlier = own[digit], rank = __popc(peers & ((1u << lane) - 1));
+                __syncwarp();
+                if (rank == 0) own[digit] = earlier + __popc(peers);
+                __syncwarp();
+                ranks[i] = earlier + rank;
+            }
+        }
+        __syncthreads();
+        unsigned found = 0;
+        if (t < 256) {
+            if (quick) {
+                found = local[t];
+                local[t] = 0;
+            } else {
+#pragma unroll
+                for (int w = 0; w < WARPS; w++) {
+                    const unsigned of_warp = local[w * 256 + t];
+                    local[w * 256 + t] = found;
+                    found += of_warp;
+                }
+            }
+            if constexpr (BLOCKS > 1)
+#pragma unroll
+                for (int b = 0; b < BLOCKS; b++) cluster.map_shared_rank(counts, b)[block * 256 + t] = found;
+        }
+        unsigned of_all = found, of_earlier = 0;
+        if constexpr (BLOCKS > 1) {
+            arrive();
+            wait();
+            if (t < 256) {
+                of_all = 0;
+#pragma unroll
+                for (int b = 0; b < BLOCKS; b++) {
+                    const unsigned of_block = counts[b * 256 + t];
+                    of_all += of_block;
+                    if (b < block) of_earlier += of_block;
+                }
+            }
+        }
+        Pair all;
+        const Pair earlier = before((Pair)of_all << 32 | found, warps, all);
+        if (t < 256) begins[t] = (unsigned)earlier, places[t] = (unsigned)(earlier >> 32) + of_earlier - (unsigned)earlier;
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            const unsigned digit = keys[i] >> shift & 255;
+            ranks[i] += own[digit] + begins[digit];
+        }
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < EACH; i++) local[ranks[i]] = keys[i];
+        __syncthreads();
+        if (BLOCKS == 1 && pass + 1 < PASSES) continue;  // one block has them in order
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            const unsigned at = i * CREW + t, key = local[at], place = places[key >> shift & 255] + at;
+            if (BLOCKS > 1 && pass + 1 < PASSES) cluster.map_shared_rank(next, place / SHARE)[place % SHARE] = key;
+            else if (place < n) put(x, place, key);
+        }
+        if (BLOCKS > 1 && pass + 1 < PASSES) {
+            arrive();
+            wait();
+        }
+    }
+}
+
 // --- 16 bits --------------------------------------------------------------------------------------------------------
 
-extern __shared__ unsigned halves[];  // 32768 words: counts of a value and of the one with the other sign
+// `halves`: 32768 words, counts of a value and of the one with the other sign.
 struct alignas(16) Eight { unsigned short v[8]; };
 
 __device__ __forceinline__ void count(unsigned bits) {
@@ -389,18 +585,6 @@ extern "C" __global__ void __launch_bounds__(512) count_digits(const T* x, unsig
 }
 
 constexpr unsigned OF_TILE = 1u << 30, OF_ALL = 2u << 30, VALUE = OF_TILE - 1;
-
-// Which lanes have the same digit.
-__device__ __forceinline__ unsigned same(unsigned digit) {
-    unsigned peers = 0xffffffffu;
-#pragma unroll
-    for (int b = 0; b < 8; b++) {
-        const bool set = digit >> b & 1;
-        const unsigned votes = __ballot_sync(0xffffffffu, set);
-        peers &= set ? votes : ~votes;
-    }
-    return peers;
-}
 
 // (No __restrict__: nothing may be read before the wait.)
 constexpr int LITTLE = 2048 / THREADS;

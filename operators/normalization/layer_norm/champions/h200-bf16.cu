@@ -12,6 +12,9 @@ WARP_ROWS = [4, 8, 2, 0]           # rows of a warp whose lanes have a vector of
 FIRST = [0, 1]                     # 1: rows are first to leave the caches
 ONCE = [1, 0]                      # 1: mean and variance of long rows in one round
 EARLY = [0, 1]                     # 1: weight and bias of long rows come before the sums
+HALF = [4, 2, 8]                   # rows of a lane, of a vector each, where 16 lanes have a row of 128
+HALF_BLOCK = [128, 256, 512]       # threads
+LAST = [0, 1]                      # 1: neither these rows nor their results are to stay in caches
 where = ["IN_FLIGHT * GROUP >= 32"]
 [tune.bf16]
 IN_FLIGHT = [4, 8, 16]
@@ -20,8 +23,9 @@ WARP_ROWS = [0, 4, 8]
 [let]
 vectors = "ceil_div(cols, GROUP * (16 // sizeof_T))"   # of a short row per lane
 alone = "rows <= sm_count and (cols == 64 or cols == 128 or cols == 256 or cols == 512 or cols == 1024)"
-warped = "not alone and WARP_ROWS > 0 and cols % (16 // sizeof_T) == 0 and cols > 16 * (16 // sizeof_T) and cols <= 32 * (16 // sizeof_T)"
-narrow = "not alone and not warped and cols % (16 // sizeof_T) == 0 and cols <= 32 * (16 // sizeof_T)"
+halves = "not alone and cols == 128"
+warped = "not alone and not halves and WARP_ROWS > 0 and cols % (16 // sizeof_T) == 0 and cols > 16 * (16 // sizeof_T) and cols <= 32 * (16 // sizeof_T)"
+narrow = "not alone and not halves and not warped and cols % (16 // sizeof_T) == 0 and cols <= 32 * (16 // sizeof_T)"
 wide = "not alone and cols % (16 // sizeof_T) == 0 and cols > 32 * (16 // sizeof_T) and cols <= 4096 * VECTORS"
 at_once = "BLOCK // GROUP * IN_FLIGHT"
 
@@ -59,6 +63,13 @@ when = "alone and cols == 1024"
 grid = ["rows"]
 block = ["max(32, 1024 * sizeof_T // (16 * PER))"]
 args = ["x", "weight", "bias", "y", "eps"]
+
+[[launch]]                         # half of a warp has several rows of 128
+kernel = "half_rows"
+when = "halves"
+grid = ["ceil_div(rows, HALF_BLOCK // 16 * HALF)"]
+block = ["HALF_BLOCK"]
+args = ["x", "weight", "bias", "y", "eps", "rows"]
 
 [[launch]]                         # a warp has several rows
 kernel = "warp_rows"
@@ -406,4 +417,67 @@ extern "C" __global__ void __launch_bounds__(256) any_rows(const T* __restrict__
     const ACC scale = rsqrtf(over_block(squares, partial[1]) / cols + eps);
     for (int c = threadIdx.x; c < cols; c += 256)
         y[start + c] = store(load(weight[c]) * ((load(in[c]) - mean) * scale) + load(bias[c]));
+}
+
+// Rows of 128: a lane has a vector of every other of its warp's rows, all under way at once, and the same of weight and bias.
+struct alignas(16) Packed { unsigned w[4]; };
+__device__ __forceinline__ float low(unsigned u) { return __uint_as_float(u << 16); }
+__device__ __forceinline__ float high(unsigned u) { return __uint_as_float(u & 0xffff0000u); }
+extern "C" __global__ void __launch_bounds__(HALF_BLOCK) half_rows(const T* __restrict__ x, const T* __restrict__ weight, const T* __restrict__ bias, T* __restrict__ y, ACC eps, int rows) {
+    const int lane = threadIdx.x % 16, first = (blockIdx.x * (HALF_BLOCK / 32) + threadIdx.x / 32) * (2 * HALF) + threadIdx.x % 32 / 16;
+    const long long start = (long long)first * 16 + lane;
+    Packed in[HALF];
+#pragma unroll
+    for (int r = 0; r < HALF; r++) {
+        const uint4* from = reinterpret_cast<const uint4*>(x) + start + r * 32;
+        uint4 bits = make_uint4(0, 0, 0, 0);
+        if (first + 2 * r < rows) bits = LAST ? __ldcs(from) : *from;
+        in[r] = reinterpret_cast<const Packed&>(bits);
+    }
+    const Packed w = reinterpret_cast<const Packed*>(weight)[lane], b = reinterpret_cast<const Packed*>(bias)[lane];
+    float mean[HALF], squares[HALF];
+#pragma unroll
+    for (int r = 0; r < HALF; r++) {
+        mean[r] = 0.0f;
+#pragma unroll
+        for (int i = 0; i < 4; i++) mean[r] += low(in[r].w[i]) + high(in[r].w[i]);
+    }
+#pragma unroll
+    for (int offset = 8; offset; offset /= 2)
+#pragma unroll
+        for (int r = 0; r < HALF; r++) mean[r] += __shfl_xor_sync(0xffffffffu, mean[r], offset);
+#pragma unroll
+    for (int r = 0; r < HALF; r++) {
+        mean[r] *= 1.0f / 128, squares[r] = 0.0f;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float one = low(in[r].w[i]) - mean[r], two = high(in[r].w[i]) - mean[r];
+            squares[r] += one * one, squares[r] += two * two;
+        }
+    }
+#pragma unroll
+    for (int offset = 8; offset; offset /= 2)
+#pragma unroll
+        for (int r = 0; r < HALF; r++) squares[r] += __shfl_xor_sync(0xffffffffu, squares[r], offset);
+#pragma unroll
+    for (int r = 0; r < HALF; r++) {
+        float scale;
+        asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(scale) : "f"(squares[r] * (1.0f / 128) + eps));
+        const float shift = -mean[r] * scale;
+        uint4 bits;
+        Packed& out = reinterpret_cast<Packed&>(bits);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const __nv_bfloat162 both = __floats2bfloat162_rn(low(w.w[i]) * (low(in[r].w[i]) * scale + shift) + low(b.w[i]), high(w.w[i]) * (high(in[r].w[i]) * scale + shift) + high(b.w[i]));
+            out.w[i] = reinterpret_cast<const unsigned&>(both);
+        }
+        uint4* to = reinterpret_cast<uint4*>(y) + start + r * 32;
+        if (first + 2 * r < rows) {
+            if constexpr (LAST) {
+                __stcs(to, bits);
+            } else {
+                *to = bits;
+            }
+        }
+    }
 }
