@@ -37,6 +37,8 @@ HARNESS = Path(__file__).with_name("harness.cu")
 SPARE_SHARE = 0.06
 """Share of the GPU's memory that is free when a verdict begins, beside what its task takes, as far as other tasks can
 give it: for scratch of kernels and for processes."""
+STARTS = 2
+"""Processes for vendors' calls that do not start, until the machine has shown that none does."""
 
 
 class Tenant(Protocol):
@@ -67,6 +69,8 @@ class Gpu:
         self.compiler = Compiler()
         self.runners = Runners(self._runner, self.quiet)
         self._library: LibraryRunner | None = None
+        self._library_failures = 0
+        """Number of the last processes for vendors' calls that did not start."""
         self.auditors = ThreadPoolExecutor(1, thread_name_prefix="audit")
         self.ncu_lack = "" if find_tool("ncu") else NOT_INSTALLED
         """Why Nsight Compute tells nothing on this machine, once that is known."""
@@ -75,8 +79,16 @@ class Gpu:
         """Tasks that had a verdict, the one that has its turn now last."""
 
     def library(self) -> LibraryRunner:
-        """The process that runs vendors' calls, which starts where there is none."""
+        """The process that runs vendors' calls, which starts where there is none.
+
+        Where STARTS of them did not start, the last one is handed out, which says so at once: each attempt would take
+        seconds, for every call on every workload.
+        """
         if self._library is None or not self._library.alive:
+            if self._library is not None:
+                self._library_failures = self._library_failures + 1 if self._library.failed else 0
+                if self._library_failures >= STARTS:
+                    return self._library
             self.end_library()
             self._library = LibraryRunner(self.facts.ordinal, quiet=self.quiet)
         return self._library

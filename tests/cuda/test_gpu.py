@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, cast
 
@@ -163,6 +164,40 @@ def test_tasks_that_take_turns_draw_their_inputs_less_often_than_turns_come(shar
             task.draw()
         assert memory.used <= TOTAL
     assert drawn <= 108 / 2  # whose turn was longest ago giving way: every time
+
+
+class LibraryProcess:
+    """A process for vendors' calls that starts or does not; what `Gpu` uses of a `LibraryRunner`."""
+
+    def __init__(self, *, failed: bool) -> None:
+        self.failed = failed
+        self.alive = not failed
+
+    def close(self) -> None:
+        self.alive = False
+
+
+def test_a_process_for_vendors_calls_that_never_starts_is_not_started_for_every_call(
+    shared: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[LibraryProcess] = []
+
+    def start(ordinal: int, quiet: object) -> LibraryProcess:
+        begun.append(LibraryProcess(failed=len(begun) not in (1, 5)))
+        return begun[-1]
+
+    monkeypatch.setattr(gpu, "LibraryRunner", start)
+    monkeypatch.setattr(shared, "quiet", nullcontext)
+    assert shared.library() is begun[0]
+    assert shared.library() is shared.library() is begun[1]  # once may be the machine's fault
+    begun[1].close()  # it served, and died
+    assert shared.library() is begun[2]
+    assert [shared.library() for _ in range(5)] == [begun[3]] * 5
+    shared.end_library()  # there may be more memory now
+    assert shared.library() is begun[4]
+    assert shared.library() is begun[4]
+    shared.end_library()
+    assert shared.library() is shared.library() is begun[5]
 
 
 def test_runners_go_last(shared: Gpu, memory: Memory) -> None:

@@ -110,6 +110,11 @@ class GpuProcess:
         """Whether the process has not ended."""
         return not ended(self._process)
 
+    @property
+    def failed(self) -> bool:
+        """Whether it did not start."""
+        return self._failure is not None
+
     def begin(self) -> None:
         """Let it make its context, without waiting for that. Safe to call twice."""
         self._begun.set()
