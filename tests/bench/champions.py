@@ -6,7 +6,7 @@
     python -m tests.bench.champions --results FILE.jsonl --record                     # into the champions' records
     python -m tests.bench.champions --recorded --lines        # those that a run confirmed, as their records have it
     python -m tests.bench.champions --unlisted 8 --results OTHER.jsonl     # at sizes that no file lists, drawn anew
-    python -m tests.bench.champions --operators softmax --dtypes bf16 --instead OTHER.cu --results FILE.jsonl
+    python -m tests.bench.champions --operators softmax --dtypes bf16 --instead A.cu B.cu --results FILE.jsonl
 
 Prints a JSON line for each kernel and dtype: its verdict, how far it got, speedups over the naive kernel and over the
 strongest rival, both with their 95 % interval, as a mean and by workload, the share of the roofline, and the seconds
@@ -17,7 +17,8 @@ one that a search submits, with its tunables' first values. All of them are righ
 which is a false alarm of the verifier, or lost.
 
 With `--instead` another file is judged in the place of a champion, and compared with what the champion's record says by
-size. Where it is slower nowhere, it may take the place of the champion's file: `--record` then writes its record.
+size. Of several, each goes up to the level `full`, which compiles no rivals, and the fastest of them further. Where it
+is slower nowhere, it may take the place of the champion's file: `--record` then writes its record.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import math
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
@@ -98,7 +99,8 @@ def main() -> None:
     rows = current(read_rows(options.results))
     chosen = share(entries(options.operators, options.dtypes), options.slice)
     if options.instead:
-        chosen = [replace(one_champion(chosen), instead=options.instead)]
+        champion = one_champion(chosen)
+        chosen = [replace(champion, instead=path) for path in options.instead]
     known = {_key(row) for row in rows}
     if options.recorded:
         rows += [row for row in map(recorded, chosen) if row and _key(row) not in known]
@@ -112,10 +114,12 @@ def main() -> None:
     deadline = time.monotonic() + options.limit_s
     left = [entry for entry in chosen if entry.key not in known]
     with kept_gpu() as folder:
+        if len(options.instead) > 1:
+            chosen = left = fastest(left, lambda entry: _judged(entry, options, folder, Level.FULL))
         for entry in left:
             if time.monotonic() >= deadline:
                 break
-            rows.append(_judged(entry, options, folder))
+            rows.append(_judged(entry, options, folder, options.level))
             line = json.dumps(rows[-1])
             print(line, flush=True)
             if entry.instead:
@@ -149,7 +153,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--limit-s", type=float, default=math.inf, help="seconds after which no kernel begins")
     parser.add_argument("--level", type=Level, choices=LEVELS, default=Level.CONFIRMED)
     parser.add_argument("--workloads", help="the set that is timed; default: the one that the kernel's record names")
-    parser.add_argument("--instead", type=Path, help="judge this file in the place of the one champion that is named")
+    parser.add_argument(
+        "--instead", type=Path, nargs="+", default=(), metavar="FILE",
+        help="judge this file in the place of the one champion that is named, or the fastest of these",
+    )  # fmt: skip
     parser.add_argument("--unlisted", type=int, metavar="N", help="time N drawn sizes per kernel instead, see `drawn`")
     parser.add_argument("--seed", type=int, default=0, help="of those sizes")
     parser.add_argument("--results", type=Path, help="JSON lines; what stands there is not done again")
@@ -189,6 +196,18 @@ def one_champion(found: Sequence[Entry]) -> Entry:
     return fitting[0]
 
 
+def fastest(candidates: Sequence[Entry], judged: Callable[[Entry], Row]) -> list[Entry]:
+    """Print how each candidate fared by size, and return the one that is right and the fastest; none where none is."""
+    right: list[tuple[float, Entry]] = []
+    for entry in candidates:
+        row = judged(entry)
+        print(f"{entry.instead}: {row['status']} {_times(row.get('over_naive'))} {row['message']}".rstrip())
+        print(*beside_champion(row, entry.record), sep="\n", flush=True)
+        if row["status"] == "correct":
+            right.append((row["over_naive"][0], entry))
+    return [max(right, key=lambda found: found[0])[1]] if right else []
+
+
 def beside_champion(row: Row, record: Champion) -> Iterator[str]:
     """Lines that say how a row's kernel fared by size, where its champion's record has the size, both beside the naive
     kernel."""
@@ -225,7 +244,7 @@ def _key(row: Mapping[str, Any]) -> Key:
     return row["operator"], row["dtype"], row["file"], row.get("kernel", "")
 
 
-def _judged(entry: Entry, options: argparse.Namespace, folder: Path) -> Row:
+def _judged(entry: Entry, options: argparse.Namespace, folder: Path, level: Level) -> Row:
     """The row of one kernel; a verdict that the engine could not reach is told as `lost`."""
     begin, operator = time.monotonic(), load(entry.operator)
     workloads = options.workloads or entry.record.workloads
@@ -236,7 +255,7 @@ def _judged(entry: Entry, options: argparse.Namespace, folder: Path) -> Row:
     task = Task(entry.operator, entry.record.dtype, "cuda")
     stage = CudaFitness(operator, task, workload_set=workloads, folder=folder)
     try:
-        found = climb(stage, entry.kernel, options.level)
+        found = climb(stage, entry.kernel, level)
         row |= told(found)
         if share := of_roofline(operator, entry.record.dtype, found, peaks("cuda")):
             row["of_roofline"] = share

@@ -66,6 +66,22 @@ def test_another_file_is_judged_in_the_place_of_one_champion(tmp_path: Path, mon
     ]
 
 
+def test_of_several_files_the_fastest_right_one_goes_further(capsys: pytest.CaptureFixture[str]) -> None:
+    champion = next(bench.entries(["softmax"], ["fp32"]))
+    speeds = {"slow.cu": 2.0, "fast.cu": 4.0, "wrong.cu": None}
+    entries = [replace(champion, instead=Path(name)) for name in speeds]
+
+    def judged(entry: bench.Entry) -> bench.Row:
+        speed = speeds[str(entry.instead)]
+        if speed is None:
+            return {"status": "wrong", "message": "too far off"}
+        return {"status": "correct", "message": "", "over_naive": [speed, speed - 0.5, speed + 0.5]}
+
+    assert bench.fastest(entries, judged) == [entries[1]]
+    assert bench.fastest(entries[2:], judged) == []
+    assert "fast.cu: correct 4x (3.5-4.5)\n" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("highest", list(Level))
 def test_a_right_kernel_goes_through_every_level_that_is_asked_for(highest: Level) -> None:
     operator = load("softmax")
