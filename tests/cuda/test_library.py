@@ -30,6 +30,7 @@ from fitness.cuda.running.library_process import (
 )
 from fitness.cuda.running.memory import NO_MEMORY, MemoryBlock
 from fitness.cuda.session import LibrarySession, enough_memory
+from fitness.evaluation import Status
 from fitness.judging.device import KernelFault, KilledFromOutside, ProcessEnded
 from operators.catalog import functions
 from operators.errors import MachineError, OperatorError
@@ -334,6 +335,21 @@ def test_blocks_are_mapped_as_long_as_a_session_uses_them(runner: LibraryRunner)
         "end [13] 0",
         "end [11] 0",
     ]
+
+
+def test_a_call_has_so_many_seconds_to_be_prepared_on_all_inputs_of_a_session(
+    runner: LibraryRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (runner.open("folder", "fp32", name) for name in ("torch.mm", "torch.add"))
+    now = iter((0.0, 600.0, 600.0, 901.0, 901.0, 901.0, 902.0))
+    monkeypatch.setattr("fitness.cuda.running.library.time", SimpleNamespace(monotonic=lambda: next(now)))
+    runner.bind(first, 1, {}, {})
+    runner.bind(first, 2, {}, {})
+    with pytest.raises(KernelFault, match="it was not prepared on all inputs within 900 s") as caught:
+        runner.bind(first, 3, {}, {})
+    assert caught.value.rejection.status is Status.TIMEOUT
+    assert runner.run(first, 1, cold=True, poison=0) == 7  # its process goes on
+    runner.bind(second, 1, {}, {})
 
 
 def test_a_process_that_does_not_start_costs_the_library_alone() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
 from itertools import count
@@ -17,6 +18,8 @@ from operators.errors import OperatorError
 
 BIND_TIMEOUT_S = 300.0
 """Time for a call to be prepared on one set of inputs: torch.compile tries dozens of kernels on some."""
+SESSION_TIMEOUT_S = 900.0
+"""Time for a call to be prepared on all inputs of a session, which may have dozens of workloads."""
 RUN_TIMEOUT_S = 60.0
 """Time for one call; the slowest that stand in for a vendor's take a second."""
 MODULE = "fitness.cuda.running.library_process"
@@ -32,6 +35,8 @@ class LibraryRunner(GpuProcess):
         self._numbers = count(1)
         self._slots: dict[int, dict[int, int]] = {}
         """Numbers of slots that no other session has, by session and slot."""
+        self._left_s: dict[int, float] = {}
+        """Seconds that are left to prepare calls, by session."""
 
     def open(self, folder: str, dtype: str, name: str) -> int:
         """Begin a session with a call of the operator in a folder, and return its number.
@@ -40,7 +45,7 @@ class LibraryRunner(GpuProcess):
         """
         self.ready()
         session = next(self._numbers)
-        self._slots[session] = {}
+        self._slots[session], self._left_s[session] = {}, SESSION_TIMEOUT_S
         try:
             self._ask("open", session, folder, dtype, name, when="while it was loaded")
         except (*UNANSWERED, OperatorError):
@@ -51,21 +56,31 @@ class LibraryRunner(GpuProcess):
     def bind(
         self, session: int, slot: int, dims: Mapping[str, int], buffers: Mapping[str, tuple[MemoryBlock, int]]
     ) -> None:
-        """Prepare the call on tensors: by name the block that each lies in, and its offset there."""
+        """Prepare the call on tensors: by name the block that each lies in, and its offset there.
+
+        It raises KernelFault, a timeout, also where all that the session prepared took too long.
+        """
+        begin, left_s = time.monotonic(), self._left_s[session]
+        if left_s <= 0:
+            said = f"it was not prepared on all inputs within {SESSION_TIMEOUT_S:.0f} s"
+            raise KernelFault(Status.TIMEOUT, said)
         number = self._slots[session].setdefault(slot, next(self._numbers))
         change = self._remap(number, [block for block, _ in buffers.values()], kept_bytes=0, kept=0)
-        self._ask(
-            "bind",
-            session,
-            number,
-            dict(dims),
-            {name: (block.number, offset) for name, (block, offset) in buffers.items()},
-            change.new,
-            change.drop,
-            fds=change.descriptors,
-            when="while it was prepared",
-            timeout_s=BIND_TIMEOUT_S,
-        )
+        try:
+            self._ask(
+                "bind",
+                session,
+                number,
+                dict(dims),
+                {name: (block.number, offset) for name, (block, offset) in buffers.items()},
+                change.new,
+                change.drop,
+                fds=change.descriptors,
+                when="while it was prepared",
+                timeout_s=min(BIND_TIMEOUT_S, left_s),
+            )
+        finally:
+            self._left_s[session] -= time.monotonic() - begin
 
     def run(self, session: int, slot: int, *, cold: bool, poison: int) -> int | None:
         """Nanoseconds of one call; None where it was queued late, and is to be made again."""
@@ -75,6 +90,7 @@ class LibraryRunner(GpuProcess):
 
     def end(self, session: int) -> None:
         """End a session; its blocks are no longer mapped. It raises nothing."""
+        self._left_s.pop(session, None)
         for number in self._slots.pop(session, {}).values():
             self._bound.pop(number, None)
         if not self._closed:
