@@ -85,8 +85,8 @@ class Gpu:
         seconds, for every call on every workload.
         """
         if self._library is None or not self._library.alive:
-            if self._library is not None:
-                self._library_failures = self._library_failures + 1 if self._library.failed else 0
+            if self._library is not None and self._library.failed:
+                self._library_failures += 1
                 if self._library_failures >= STARTS:
                     return self._library
             self.end_library()
@@ -96,6 +96,8 @@ class Gpu:
     def end_library(self) -> None:
         """End that process, beside no clock, so that its memory is free; no session of it may be open."""
         if self._library is not None:
+            if not self._library.failed:
+                self._library_failures = 0
             with self.quiet():
                 self._library.close()
         self._library = None

@@ -29,8 +29,8 @@ import math
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property
@@ -112,13 +112,11 @@ def main() -> None:
         print(f"{record(rows)} records changed")
         return
     deadline = time.monotonic() + options.limit_s
-    left = [entry for entry in chosen if entry.key not in known]
-    with kept_gpu() as folder:
+    with kept_gpu() if any(entry.key not in known for entry in chosen) else nullcontext(Path()) as folder:
         if len(options.instead) > 1:
-            chosen = left = fastest(left, lambda entry: _judged(entry, options, folder, Level.FULL))
-        for entry in left:
-            if time.monotonic() >= deadline:
-                break
+            lower = min(Level.FULL, options.level, key=LEVELS.index)
+            chosen = [fastest(_until(deadline, chosen), lambda entry: _judged(entry, options, folder, lower))]
+        for entry in _until(deadline, [entry for entry in chosen if entry.key not in known]):
             rows.append(_judged(entry, options, folder, options.level))
             line = json.dumps(rows[-1])
             print(line, flush=True)
@@ -131,6 +129,14 @@ def main() -> None:
     done = {_key(row) for row in rows}
     print(f"{sum(entry.key not in done for entry in chosen)} of {len(chosen)} left", file=sys.stderr)
     sys.exit(any(row["status"] != "correct" for row in rows))
+
+
+def _until(deadline: float, found: Sequence[Entry]) -> Iterator[Entry]:
+    """Those that begin before the deadline, on the monotonic clock."""
+    for entry in found:
+        if time.monotonic() >= deadline:
+            return
+        yield entry
 
 
 @contextmanager
@@ -196,8 +202,11 @@ def one_champion(found: Sequence[Entry]) -> Entry:
     return fitting[0]
 
 
-def fastest(candidates: Sequence[Entry], judged: Callable[[Entry], Row]) -> list[Entry]:
-    """Print how each candidate fared by size, and return the one that is right and the fastest; none where none is."""
+def fastest(candidates: Iterable[Entry], judged: Callable[[Entry], Row]) -> Entry:
+    """Print how each candidate fared by size, and return the one that is right and the fastest.
+
+    It raises UserError where none is right.
+    """
     right: list[tuple[float, Entry]] = []
     for entry in candidates:
         row = judged(entry)
@@ -205,7 +214,9 @@ def fastest(candidates: Sequence[Entry], judged: Callable[[Entry], Row]) -> list
         print(*beside_champion(row, entry.record), sep="\n", flush=True)
         if row["status"] == "correct":
             right.append((row["over_naive"][0], entry))
-    return [max(right, key=lambda found: found[0])[1]] if right else []
+    if not right:
+        raise UserError("none of the files is right: see above")
+    return max(right, key=lambda found: found[0])[1]
 
 
 def beside_champion(row: Row, record: Champion) -> Iterator[str]:

@@ -58,10 +58,10 @@ class LibraryRunner(GpuProcess):
     ) -> None:
         """Prepare the call on tensors: by name the block that each lies in, and its offset there.
 
-        It raises KernelFault, a timeout, also where all that the session prepared took too long.
+        It raises KernelFault, a timeout, also where the session's seconds are spent.
         """
         begin, left_s = time.monotonic(), self._left_s[session]
-        if left_s <= 0:
+        if left_s < 1:
             said = f"it was not prepared on all inputs within {SESSION_TIMEOUT_S:.0f} s"
             raise KernelFault(Status.TIMEOUT, said)
         number = self._slots[session].setdefault(slot, next(self._numbers))

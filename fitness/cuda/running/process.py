@@ -112,7 +112,7 @@ class GpuProcess:
 
     @property
     def failed(self) -> bool:
-        """Whether it did not start."""
+        """Whether it did not start; false while it still may."""
         return self._failure is not None
 
     def begin(self) -> None:
