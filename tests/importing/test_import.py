@@ -105,6 +105,7 @@ def test_the_steps_of_a_recurrence_are_a_dim(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("jailed")
 def test_a_fused_module_becomes_an_operator_over_its_own_sizes(tmp_path: Path) -> None:
     folder, lines = import_problem(str(BASE), out=tmp_path / "fused", name="fused")
     operator = load(str(folder))
@@ -139,6 +140,7 @@ def test_a_function_with_integers_in_no_module_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("jailed")
 def test_a_source_finds_packages_that_pythonpath_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "a_package_of_the_users.py").write_text("FACTOR = 3.0\n")
@@ -626,6 +628,7 @@ HOSTILE = {
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("jailed")
 @pytest.mark.parametrize("line", HOSTILE)
 def test_a_hostile_source_ends_in_one_line(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if "fork" in line:  # it ends by no other limit
@@ -699,6 +702,7 @@ def test_names_and_operator_folders_are_left_as_they_are() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("jailed")
 def test_a_pattern_stands_for_its_problems_and_one_that_cannot_be_read_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
