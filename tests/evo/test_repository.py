@@ -451,7 +451,9 @@ WHOLE = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize(
+    "name", ["torch_module", "cuda_extension", pytest.param("triton_function", marks=pytest.mark.long)]
+)
 def test_a_repository_gets_a_kernel_of_its_own_function_and_loses_it(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

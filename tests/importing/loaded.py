@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-import sympy.tensor.tensor
+# These are what the others import when they are first called.
+import sympy.tensor.tensor  # noqa: F401
 import torch._dynamo.config
-import torch.export._trace  # noqa: F401 (these are what the others import when they are first called)
+import torch.export._trace  # noqa: F401
 
 from operators.importing import looking
 

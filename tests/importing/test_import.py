@@ -617,11 +617,12 @@ def test_what_no_graph_can_say_is_executed_as_it_is_or_told(body: str, reason: s
         assert load(str(folder)).dims == ("n",)
 
 
+FORKS = "import os\nwhile True: os.fork()"
 HOSTILE = {
     "open('/etc/passwd').read()": "'/etc/passwd'; a source has no files here but its own modules",
     "import os; os.listdir('/root')": "PermissionError",
     "import socket; socket.create_connection(('127.0.0.1', 9))": "Error",
-    "import os\nwhile True: os.fork()": "",
+    FORKS: "",
     "torch.empty(50 * 2**30, dtype=torch.uint8).fill_(1)": "",
     "import os; os._exit(3)": "ended the process",
 }
@@ -629,9 +630,11 @@ HOSTILE = {
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("jailed")
-@pytest.mark.parametrize("line", HOSTILE)
+@pytest.mark.parametrize(
+    "line", [pytest.param(line, marks=pytest.mark.long) if line == FORKS else line for line in HOSTILE]
+)
 def test_a_hostile_source_ends_in_one_line(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if "fork" in line:  # it ends by no other limit
+    if line == FORKS:  # it ends by no other limit
         monkeypatch.setattr("evo.outside.importing.LOOK_S", 15.0)
     problem = tmp_path / "1_hostile.py"
     problem.write_text(f"import torch\n{line}\n" + BASE.read_text().replace("import torch\n", "", 1))

@@ -147,6 +147,8 @@ NO_LIBRARY = """#!/bin/sh
 case "$*" in *binding.cpp*) for last; do :; done; echo "no library" > "$last";; *) exec g++ "$@";; esac
 """
 """A compiler whose bindings no program can load."""
+WAYS = ("place", pytest.param("built", marks=pytest.mark.long))
+"""Fixtures whose packages are called."""
 
 
 @pytest.fixture(scope="module")
@@ -173,13 +175,14 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["place", "built"])
+@pytest.mark.parametrize("way", WAYS)
 def test_a_package_is_an_operator_of_torch(way: str, request: pytest.FixtureRequest) -> None:
     done = alone(CHECKED, str(request.getfixturevalue(way)))
     assert done.returncode == 0 and done.stdout == "done\n", done.stderr
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_binding_that_was_built_does_what_python_does(built: Path) -> None:
     done = alone(BUILT, str(built))
     assert done.returncode == 0 and done.stdout == "done\n", done.stderr
@@ -223,7 +226,7 @@ def test_a_repository_of_the_hub_has_a_build_that_is_loaded_from_anywhere_twice(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["place", "built"])
+@pytest.mark.parametrize("way", WAYS)
 def test_a_compiled_program_calls_it(way: str, request: pytest.FixtureRequest) -> None:
     """With torch's own compiler, which needs g++."""
     code = (

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from operators.dtypes import ACCUMULATOR, DTYPES, DType
 from operators.importing.graphs.graph import TORCH_DTYPES
+from operators.importing.mode import DispatchMode
 from operators.shared.errors import NORMAL_MIN
 
 FEW_TERMS = 16
@@ -28,7 +28,7 @@ INFINITE = 1e299
 """Magnitude where the result may be infinite, on the side where it is."""
 
 
-class HeldErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class HeldErrors(DispatchMode):  # type: ignore[no-untyped-call]
     """The errors of tensors, and what sums of them are off by."""
 
     def __init__(self, dtype: DType | str) -> None:
