@@ -12,8 +12,8 @@ from torch import fx
 
 from operators.importing.foreign import Failed
 from operators.importing.graphs.decompositions import operator_of
+from operators.importing.graphs.mode import DispatchMode
 from operators.importing.graphs.symbols import plain, value_of
-from operators.importing.mode import DispatchMode
 
 Drawn = tuple[str, Any, Any]
 """`uniform`, `normal`, `integers` or `constant`, with two numbers, which may be symbolic for `integers`."""

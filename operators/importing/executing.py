@@ -26,7 +26,7 @@ from operators.expression import parse
 from operators.importing.arguments import DTYPES as TYPES
 from operators.importing.draws import Draws, found_rules, observed, same
 from operators.importing.foreign import Failed, foreign
-from operators.importing.mode import DispatchMode
+from operators.importing.graphs.mode import DispatchMode
 from operators.importing.problems import KINDS, problem_of
 from operators.importing.substitutes import prepare_torch
 from operators.importing.tracing import NAMES, REAL_S, Leaves, free_name, structure

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from operators.importing.foreign import Failed
+from operators.importing.graphs.mode import DispatchMode
 from operators.importing.graphs.symbols import value_of
-from operators.importing.mode import DispatchMode
 
 ATEN = torch.ops.aten
 MADE: Mapping[str, Callable[..., Tensor]] = {"uniform": torch.rand, "normal": torch.randn}

@@ -12,7 +12,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from operators.dtypes import ACCUMULATOR, DTYPES, DType
 from operators.importing.graphs.graph import TORCH_DTYPES
-from operators.importing.mode import DispatchMode
+from operators.importing.graphs.mode import DispatchMode
 from operators.shared.errors import NORMAL_MIN
 
 FEW_TERMS = 16
