@@ -602,7 +602,11 @@ def test_a_dense_block_is_an_operator_whose_bytes_are_told_and_whose_joins_are_t
     [
         ("while x.sum() > 1:\n        x = x / 2\n    return x", "by more than 12 values of its tensors"),
         ("return x.new_zeros(int(x.sum()))", "by values of its tensors"),
-        ("return torch.stack([x[i] * i + i for i in range(x.shape[0])])", "more than 5,000 functions of torch"),
+        pytest.param(
+            "return torch.stack([x[i] * i + i for i in range(x.shape[0])])",
+            "more than 5,000 functions of torch",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_what_no_graph_can_say_is_executed_as_it_is_or_told(body: str, reason: str, tmp_path: Path) -> None:
