@@ -328,7 +328,6 @@ from .needed import source_digest
 JUDGED = (
 {judged})
 """Shapes of {tensors}: calls of other shapes stay with the function."""
-GPUS = {gpus}
 SOURCE = "{source}"
 """Digest of the function that the kernel was made for, and of all that it refers to in its repository."""
 PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -380,14 +379,7 @@ def evo_serves({given}):
         and not torch.is_autocast_enabled("{device}")
 {same}    )
 
-
-@torch.compiler.assume_constant_result
-@functools.lru_cache(None)
-def judged_on(index):
-    """Whether this is a GPU of the kind that the kernel was judged on."""
-    return torch.cuda.get_device_name(index) in GPUS
-
-
+{on_gpus}
 def tell():
     """Write down how many calls the kernel has served."""
     with open(COUNTING, "a", encoding="utf-8") as file:
@@ -397,6 +389,19 @@ def tell():
 if COUNTING:
     atexit.register(tell)
 '''
+
+ON_GPUS = '''
+GPUS = {gpus}
+
+
+@torch.compiler.assume_constant_result
+@functools.lru_cache(None)
+def judged_on(index):
+    """Whether this is a GPU of the kind that the kernel was judged on."""
+    return torch.cuda.get_device_name(index) in GPUS
+
+'''
+"""The part for GPUs alone: what marks the function loads torch's compiler, which takes programs a second."""
 
 
 class _Dispatch:
@@ -434,7 +439,8 @@ class _Dispatch:
         outputs = [tensor.name for tensor in operator.outputs]
         self.fields = {
             "name": place.name, "file": place.path.name, "device": task.target, "source": call["source"],
-            "gpus": tuple(subject.conditions.get("gpus", ())), "operator": identifier(operator.name),
+            "on_gpus": ON_GPUS.format(gpus=tuple(subject.conditions.get("gpus", ()))) if task.target == "cuda" else "",
+            "operator": identifier(operator.name),
             "tensors": ", ".join(self.given), "signature": _signature(arguments), "given": ", ".join(self.given),
             "passed": ", ".join(passed), "conditions": " and ".join(conditions) or "True",
             "outputs": ", ".join(outputs), "returned": returned_text(call["returned"], set(outputs), call["bool"]),

@@ -9,10 +9,10 @@ from typing import Any
 import sympy
 import torch
 from torch import fx
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from operators.importing.foreign import Failed
 from operators.importing.graphs.decompositions import operator_of
+from operators.importing.graphs.mode import DispatchMode
 from operators.importing.graphs.symbols import plain, value_of
 
 Drawn = tuple[str, Any, Any]
@@ -20,7 +20,7 @@ Drawn = tuple[str, Any, Any]
 _COPIES = {"_to_copy", "clone", "detach", "alias", "copy", "contiguous", "squeeze", "unsqueeze"}
 
 
-class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Draws(DispatchMode):  # type: ignore[no-untyped-call]
     """Watches tensors being made, and keeps by their memory what they were drawn from."""
 
     def __init__(self) -> None:

@@ -20,13 +20,13 @@ from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from operators.dtypes import DTYPES
 from operators.expression import parse
 from operators.importing.arguments import DTYPES as TYPES
 from operators.importing.draws import Draws, found_rules, observed, same
 from operators.importing.foreign import Failed, foreign
+from operators.importing.graphs.mode import DispatchMode
 from operators.importing.problems import KINDS, problem_of
 from operators.importing.substitutes import prepare_torch
 from operators.importing.tracing import NAMES, REAL_S, Leaves, free_name, structure
@@ -47,7 +47,7 @@ STEPS = (1, 2, 4, 8)
 """Changes of a size that tell which axes follow it."""
 
 
-class OneType(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class OneType(DispatchMode):  # type: ignore[no-untyped-call]
     """Has a source compute in one floating type, whichever it converts numbers to."""
 
     def __init__(self, dtype: torch.dtype) -> None:

@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from operators.importing.foreign import Failed
+from operators.importing.graphs.mode import DispatchMode
 from operators.importing.graphs.symbols import value_of
 
 ATEN = torch.ops.aten
@@ -78,7 +78,7 @@ def drawing(numbers: RandomNumbers | None) -> Iterator[None]:
         _sources.pop()
 
 
-class Drawing(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Drawing(DispatchMode):  # type: ignore[no-untyped-call]
     """Executes operators that draw with numbers that are given."""
 
     def __init__(self, numbers: RandomNumbers) -> None:

@@ -108,13 +108,14 @@ def _told(folder: Path, cell: Cell) -> int:
 
 
 @pytest.mark.slow
-def test_interruptions_at_ten_points_change_nothing_but_time(
-    whole: tuple[Path, ComparisonState, ScriptedBackend], server: LlmServer, tmp_path: Path
+@pytest.mark.parametrize("count", [3, pytest.param(10, marks=pytest.mark.long)])
+def test_interruptions_change_nothing_but_time(
+    count: int, whole: tuple[Path, ComparisonState, ScriptedBackend], server: LlmServer, tmp_path: Path
 ) -> None:
     folder, running, _ = whole
     told_in_all = sum(_told(folder, cell) for cell in running.cells)
     interrupted = tmp_path / folder.name
-    points = sorted(Random(7).sample(range(1, told_in_all - 1), 10))
+    points = sorted(Random(7).sample(range(1, told_in_all - 1), count))
     made = comparison(server.url)
     for point in points:
 

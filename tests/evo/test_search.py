@@ -376,7 +376,7 @@ def test_a_lost_worker_costs_at_most_a_level_of_the_candidate(
     tmp_path: Path, error: type[WorkerLost], deaths: int, status: str, level: Level, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pool, "TRIED_AFTER_S", (0.0,) * len(TRIED_AFTER_S))
-    made = config(budget={"evaluations": 60 if level is Level.CONFIRMED else 12})
+    made = config(budget={"evaluations": 32 if level is Level.CONFIRMED else 12})
     ((operator, task),) = made.tasks()
     baseline = Kernel("softmax", "cpu", operator.ancestor("naive", "cpu").read_text())
     stage = Dying(task, baseline, ever_faster())
@@ -400,7 +400,7 @@ def test_what_no_machine_can_judge_is_no_kernels_fault_and_the_search_goes_on(
     tmp_path: Path, level: Level, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pool, "TRIED_AFTER_S", (0.0,) * len(TRIED_AFTER_S))
-    budget = 60 if level is Level.CONFIRMED else 12
+    budget = 32 if level is Level.CONFIRMED else 12
     made = config(budget={"evaluations": budget})
     ((operator, task),) = made.tasks()
     baseline = Kernel("softmax", "cpu", operator.ancestor("naive", "cpu").read_text())

@@ -105,6 +105,7 @@ def test_the_steps_of_a_recurrence_are_a_dim(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("jailed")
 def test_a_fused_module_becomes_an_operator_over_its_own_sizes(tmp_path: Path) -> None:
     folder, lines = import_problem(str(BASE), out=tmp_path / "fused", name="fused")
     operator = load(str(folder))
@@ -139,6 +140,7 @@ def test_a_function_with_integers_in_no_module_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("jailed")
 def test_a_source_finds_packages_that_pythonpath_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "a_package_of_the_users.py").write_text("FACTOR = 3.0\n")
@@ -600,7 +602,11 @@ def test_a_dense_block_is_an_operator_whose_bytes_are_told_and_whose_joins_are_t
     [
         ("while x.sum() > 1:\n        x = x / 2\n    return x", "by more than 12 values of its tensors"),
         ("return x.new_zeros(int(x.sum()))", "by values of its tensors"),
-        ("return torch.stack([x[i] * i + i for i in range(x.shape[0])])", "more than 5,000 functions of torch"),
+        pytest.param(
+            "return torch.stack([x[i] * i + i for i in range(x.shape[0])])",
+            "more than 5,000 functions of torch",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_what_no_graph_can_say_is_executed_as_it_is_or_told(body: str, reason: str, tmp_path: Path) -> None:
@@ -615,20 +621,24 @@ def test_what_no_graph_can_say_is_executed_as_it_is_or_told(body: str, reason: s
         assert load(str(folder)).dims == ("n",)
 
 
+FORKS = "import os\nwhile True: os.fork()"
 HOSTILE = {
     "open('/etc/passwd').read()": "'/etc/passwd'; a source has no files here but its own modules",
     "import os; os.listdir('/root')": "PermissionError",
     "import socket; socket.create_connection(('127.0.0.1', 9))": "Error",
-    "import os\nwhile True: os.fork()": "",
+    FORKS: "",
     "torch.empty(50 * 2**30, dtype=torch.uint8).fill_(1)": "",
     "import os; os._exit(3)": "ended the process",
 }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("line", HOSTILE)
+@pytest.mark.usefixtures("jailed")
+@pytest.mark.parametrize(
+    "line", [pytest.param(line, marks=pytest.mark.long) if line == FORKS else line for line in HOSTILE]
+)
 def test_a_hostile_source_ends_in_one_line(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if "fork" in line:  # it ends by no other limit
+    if line == FORKS:  # it ends by no other limit
         monkeypatch.setattr("evo.outside.importing.LOOK_S", 15.0)
     problem = tmp_path / "1_hostile.py"
     problem.write_text(f"import torch\n{line}\n" + BASE.read_text().replace("import torch\n", "", 1))
@@ -699,6 +709,7 @@ def test_names_and_operator_folders_are_left_as_they_are() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("jailed")
 def test_a_pattern_stands_for_its_problems_and_one_that_cannot_be_read_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

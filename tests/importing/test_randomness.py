@@ -366,6 +366,7 @@ print("right")
 
 @needs_ninja
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_solution_that_samples_draws_its_numbers_itself(top_p: Path, tmp_path: Path) -> None:
     write_solution(from_file(str(top_p), "naive", target="cpu"), "flashinfer", tmp_path / "out")
     assert alone(SAMPLES, tmp_path, tmp_path / "out" / "solution.json") == "right"
@@ -373,6 +374,7 @@ def test_a_solution_that_samples_draws_its_numbers_itself(top_p: Path, tmp_path:
 
 @needs_ninja
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_module_that_drops_has_the_signature_of_its_task(tmp_path: Path) -> None:
     problem = tmp_path / "1_noise.py"
     problem.write_text(NOISE.replace("batch, width = 48", "batch, width = 4000"))

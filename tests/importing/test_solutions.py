@@ -117,6 +117,7 @@ def test_a_module_with_the_kernel_agrees_with_its_task(tmp_path: Path) -> None:
 
 @needs_ninja
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_submission_returns_what_its_reference_does(imported: Callable[[str], Path], tmp_path: Path) -> None:
     out = solved(imported("shifted"), "gpumode", tmp_path)
     assert alone(SUBMISSION, tmp_path, out / "submission.py") == "right"

@@ -306,6 +306,8 @@ USERS: dict[str, tuple[tuple[str, ...], str]] = {
      """),
 }  # fmt: skip
 """By name: the dims that are found, and the source."""
+LONG = ("aligned", "grown")
+"""Those of a hundred operators of torch and more."""
 Importer = Callable[[str], tuple[Operator, list[str]]]
 
 
@@ -345,7 +347,7 @@ def verdict(operator: Operator, folder: Path, *changes: tuple[str, str]) -> list
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", USERS)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.long) if n in LONG else n for n in USERS])
 def test_a_users_function_has_dims_and_a_first_kernel_that_is_right(
     name: str, imported: Importer, tmp_path: Path
 ) -> None:

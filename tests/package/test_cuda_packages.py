@@ -492,6 +492,7 @@ print("addresses", x.data_ptr().to_bytes(8, "little").hex(), y.data_ptr().to_byt
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_binding_to_torch_launches_into_the_current_stream(fake_driver: Path, tmp_path: Path) -> None:
     """It is compiled for tensors in main memory, which take the place of a GPU's."""
     folder = tmp_path / "prefix_sum_bound"

@@ -143,6 +143,13 @@ assert len({op.name for op in found}) == 1
 print("done")
 """
 
+NO_LIBRARY = """#!/bin/sh
+case "$*" in *binding.cpp*) for last; do :; done; echo "no library" > "$last";; *) exec g++ "$@";; esac
+"""
+"""A compiler whose bindings no program can load."""
+WAYS = ("place", pytest.param("built", marks=pytest.mark.long))
+"""Fixtures whose packages are called."""
+
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -168,28 +175,34 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["place", "built"])
+@pytest.mark.parametrize("way", WAYS)
 def test_a_package_is_an_operator_of_torch(way: str, request: pytest.FixtureRequest) -> None:
     done = alone(CHECKED, str(request.getfixturevalue(way)))
     assert done.returncode == 0 and done.stdout == "done\n", done.stderr
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_binding_that_was_built_does_what_python_does(built: Path) -> None:
     done = alone(BUILT, str(built))
     assert done.returncode == 0 and done.stdout == "done\n", done.stderr
 
 
 @pytest.mark.slow
-def test_a_binding_that_cannot_be_built_or_loaded_leaves_the_call_to_python(built: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "softmax_package"
-    shutil.copytree(built / folder.name, folder)
-    (found,) = (folder / "cache").glob("binding-*.so")
-    found.write_bytes(b"no library")
+def test_a_binding_that_cannot_be_built_or_loaded_leaves_the_call_to_python(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, compiler = tmp_path / "softmax_package", tmp_path / "compiler"
+    shutil.copytree(place / folder.name, folder)
     call = "import sys; sys.path.insert(0, sys.argv[1]); import torch, softmax_package as p; x = torch.randn(3, 5)\n"
     right = "assert torch.allclose(p.softmax(x), torch.softmax(x, 1), atol=1e-6)\n"
-    done = alone(call + right, str(tmp_path))
+    compiler.write_text(NO_LIBRARY)
+    compiler.chmod(0o755)
+    with monkeypatch.context() as patch:
+        patch.setenv("CXX", str(compiler))
+        done = alone(call + "p.build()\n" + right, str(tmp_path))
     assert done.returncode == 0 and "RuntimeWarning" in done.stderr and "it is not used" in done.stderr
+    (found,) = (folder / "cache").glob("binding-*.so")
     found.unlink()
     (folder / "cpp" / "torch.hpp").write_text("#error that is no header\n")
     done = alone(call + right + "p.build()", str(tmp_path))
@@ -213,7 +226,7 @@ def test_a_repository_of_the_hub_has_a_build_that_is_loaded_from_anywhere_twice(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["place", "built"])
+@pytest.mark.parametrize("way", WAYS)
 def test_a_compiled_program_calls_it(way: str, request: pytest.FixtureRequest) -> None:
     """With torch's own compiler, which needs g++."""
     code = (

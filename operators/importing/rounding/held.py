@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from operators.dtypes import ACCUMULATOR, DTYPES, DType
 from operators.importing.graphs.graph import TORCH_DTYPES
+from operators.importing.graphs.mode import DispatchMode
 from operators.shared.errors import NORMAL_MIN
 
 FEW_TERMS = 16
@@ -21,11 +21,14 @@ ALIKE = 1 / 3
 """Share of the roundoffs of equal terms that a bound needs: half of them are added to less than half of the sum."""
 LARGEST = 1e300
 """Largest magnitude: the result may be any number, and none."""
+FREED = 8
+"""Tensors that are no more, and whose errors may be there yet: to look for them at each operator takes longer than
+most operators."""
 INFINITE = 1e299
 """Magnitude where the result may be infinite, on the side where it is."""
 
 
-class HeldErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class HeldErrors(DispatchMode):  # type: ignore[no-untyped-call]
     """The errors of tensors, and what sums of them are off by."""
 
     def __init__(self, dtype: DType | str) -> None:
@@ -46,6 +49,7 @@ class HeldErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """A larger result, or sum on the way to one, is infinite: what is made of it may be any number."""
         self.longest = 1
         self._held: dict[int, tuple[StorageWeakRef, Tensor]] = {}
+        self._most = FREED
 
     def of(self, x: Any) -> Tensor | None:
         """The errors of a tensor; None: it has none."""
@@ -70,11 +74,18 @@ class HeldErrors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if storage._cdata not in self._held:
             if error is None:
                 return
+            self._drop_freed()
             count = storage.nbytes() // x.element_size()
             memory = torch.zeros(count, dtype=torch.float64, device=x.device)
             self._held[storage._cdata] = StorageWeakRef(storage), memory  # type: ignore[no-untyped-call]
         shadow = self._held[storage._cdata][1].as_strided(x.size(), x.stride(), x.storage_offset())
         shadow.copy_(shadow.new_zeros(()) if error is None else bounded(error))
+
+    def _drop_freed(self) -> None:
+        """Forget memory that is no more, some of it at a time. Its address is no other's meanwhile."""
+        if len(self._held) >= self._most:
+            self._held = {key: each for key, each in self._held.items() if not each[0].expired()}  # type: ignore[no-untyped-call]
+            self._most = len(self._held) + FREED
 
     def keep_floating(self, y: Tensor, error: Tensor | None, exact: bool = False) -> None:
         """The same for a result that is stored, and rounded unless it is exact: what leaves the range is any number."""

@@ -143,8 +143,6 @@ class RunningErrors(HeldErrors):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        for key in [key for key, (reference, _) in self._held.items() if reference.expired()]:  # type: ignore[no-untyped-call]
-            del self._held[key]
         name = func._schema.name.split("::")[1]
         if func._schema.is_mutable:
             return self._in_place(func, name, args, kwargs)
