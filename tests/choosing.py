@@ -47,3 +47,8 @@ def some_slow(
         else:
             slow.append(pytest.param(*several, id=name, marks=pytest.mark.slow))
     return chosen if chosen and _brief() else chosen + slow
+
+
+def some_long(values: Iterable[Any], long: Collection[Any]) -> list[Any]:
+    """Parameters of a slow test, of which those that are named are left to `make test-all`."""
+    return [pytest.param(value, marks=pytest.mark.long) if value in long else value for value in values]

@@ -96,9 +96,9 @@ def _slower(tasks: Sequence[Sequence[Sequence[float]]], whom: str) -> str:
     sizes = [around for ratios in tasks for around in ratios]
     if not sizes:
         return ""
-    slower = sum(high < math.exp(-MOST_SLOWER) for _, _, high in sizes)
-    means = [geometric_mean(ratio for ratio, _, _ in ratios) for ratios in tasks]
     near = math.exp(-MOST_SLOWER)
+    slower = sum(high < near for _, _, high in sizes)
+    means = [geometric_mean(ratio for ratio, _, _ in ratios) for ratios in tasks]
     as_fast = f"{sum(mean >= 1.0 for mean in means)} of {len(means)} tasks are at least as fast in the mean"
     as_fast += f" and {sum(mean >= near for mean in means)} at least {near:.2f}x"
     share = f"{slower} of {len(sizes)} ({slower / len(sizes):.1%}) are slower than {whom}"

@@ -30,7 +30,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property
@@ -112,23 +112,29 @@ def main() -> None:
         print(f"{record(rows)} records changed")
         return
     deadline = time.monotonic() + options.limit_s
-    with kept_gpu() if any(entry.key not in known for entry in chosen) else nullcontext(Path()) as folder:
-        if len(options.instead) > 1:
-            lower = min(Level.FULL, options.level, key=LEVELS.index)
-            chosen = [fastest(_until(deadline, chosen), lambda entry: _judged(entry, options, folder, lower))]
-        for entry in _until(deadline, [entry for entry in chosen if entry.key not in known]):
-            rows.append(_judged(entry, options, folder, options.level))
-            line = json.dumps(rows[-1])
-            print(line, flush=True)
-            if entry.instead:
-                print(*beside_champion(rows[-1], entry.record), sep="\n", flush=True)
-            if options.results:
-                with options.results.open("a", encoding="utf-8") as file:
-                    file.write(f"{line}\n")
+    if any(entry.key not in known for entry in chosen):
+        with kept_gpu() as folder:
+            if len(options.instead) > 1:
+                lower = min(Level.FULL, options.level, key=LEVELS.index)
+                chosen = [fastest(_until(deadline, chosen), lambda entry: _judged(entry, options, folder, lower))]
+            for entry in _until(deadline, [entry for entry in chosen if entry.key not in known]):
+                rows.append(_judged(entry, options, folder, options.level))
+                _tell(rows[-1], entry, options.results)
     print(table(rows))
     done = {_key(row) for row in rows}
     print(f"{sum(entry.key not in done for entry in chosen)} of {len(chosen)} left", file=sys.stderr)
     sys.exit(any(row["status"] != "correct" for row in rows))
+
+
+def _tell(row: Row, entry: Entry, results: Path | None) -> None:
+    """Print a row, and how it fared beside the champion in whose place it is, and keep it in the results."""
+    line = json.dumps(row)
+    print(line, flush=True)
+    if entry.instead:
+        print(*beside_champion(row, entry.record), sep="\n", flush=True)
+    if results:
+        with results.open("a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
 
 
 def _until(deadline: float, found: Sequence[Entry]) -> Iterator[Entry]:

@@ -37,6 +37,7 @@ from fitness.judging.base import Checked, Fitness
 from operators.catalog import load
 from operators.definition.spec import Task
 from operators.errors import UserError
+from tests.choosing import some_long
 from tests.evo.comparisons import ScriptedBackend, ScriptedPool, Stages, answer, comparison, run, serving
 from tests.evo.model_runs import FENCE, another, source_in
 from tests.evo.outside_runs import answer as outside_answer
@@ -108,7 +109,7 @@ def _told(folder: Path, cell: Cell) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [3, pytest.param(10, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", some_long([3, 10], [10]))
 def test_interruptions_change_nothing_but_time(
     count: int, whole: tuple[Path, ComparisonState, ScriptedBackend], server: LlmServer, tmp_path: Path
 ) -> None:

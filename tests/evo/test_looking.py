@@ -129,15 +129,17 @@ def test_a_run_whose_process_died_is_not_finished(
         assert (look(ended, 1e6, free=0).state, causes(look(ended, 1e6, free=0))) == (kind, [])
     died = tmp_path / "real"
     shutil.copytree(run_folder, died)
-    assert set(causes(look(died))) <= {"noise"}  # other work on the machine is told
+    noise = causes(look(died))
+    assert set(noise) <= {"noise"}  # other work on the machine is told
+    assert evo(monkeypatch, capsys, "status", str(died))[0] == len(noise)
     with Store(died, create=False) as store:
         store.commit({"events": [event("session")]}).result()
     code, out, _ = evo(monkeypatch, capsys, "status", str(died))
     assert code == 1
     assert out.startswith("unhealthy: died, last verdict ")
-    assert f"evo resume {died}" in out
+    assert f"evo resume {died}" in out.splitlines()[1]
     code, out, _ = evo(monkeypatch, capsys, "status", str(died), "--json")
-    assert code == 1 and "died" in [finding["cause"] for finding in json.loads(out)["health"]["findings"]]
+    assert (code, json.loads(out)["health"]["findings"][0]["cause"]) == (1, "died")
 
 
 def test_the_list_tells_of_every_run(

@@ -29,6 +29,7 @@ from operators.importing.needed import needed, source_digest
 from operators.importing.readers import FAMILY
 from operators.importing.taken import taken
 from operators.kernel import Kernel
+from tests.choosing import some_long
 from tests.evo.test_cli import evo
 
 REPOSITORIES = Path(__file__).parents[1] / "data" / "repositories"
@@ -451,9 +452,7 @@ WHOLE = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["torch_module", "cuda_extension", pytest.param("triton_function", marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("name", some_long(WHOLE, ["triton_function"]))
 def test_a_repository_gets_a_kernel_of_its_own_function_and_loses_it(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

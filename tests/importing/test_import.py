@@ -24,6 +24,7 @@ from operators.importing.looking import Trials
 from operators.importing.problems import problem_of
 from operators.importing.readers import read
 from operators.kernel import Kernel
+from tests.choosing import some_long
 from tests.importing.conftest import DATA, of_function
 
 BASE = DATA / "3_Linear_Gelu_Scale.py"
@@ -634,9 +635,7 @@ HOSTILE = {
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("jailed")
-@pytest.mark.parametrize(
-    "line", [pytest.param(line, marks=pytest.mark.long) if line == FORKS else line for line in HOSTILE]
-)
+@pytest.mark.parametrize("line", some_long(HOSTILE, [FORKS]))
 def test_a_hostile_source_ends_in_one_line(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if line == FORKS:  # it ends by no other limit
         monkeypatch.setattr("evo.outside.importing.LOOK_S", 15.0)

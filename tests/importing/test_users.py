@@ -30,6 +30,7 @@ from operators.importing.problems import compiled
 from operators.importing.readers import read
 from operators.importing.rounding.running import running
 from operators.kernel import Kernel
+from tests.choosing import some_long
 from tests.importing.conftest import of_function
 from tests.importing.exporting import graph_of
 from tests.importing.samples import M
@@ -347,7 +348,7 @@ def verdict(operator: Operator, folder: Path, *changes: tuple[str, str]) -> list
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.long) if n in LONG else n for n in USERS])
+@pytest.mark.parametrize("name", some_long(USERS, LONG))
 def test_a_users_function_has_dims_and_a_first_kernel_that_is_right(
     name: str, imported: Importer, tmp_path: Path
 ) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from evo.packaging.package import from_file, write_package
+from tests.choosing import some_long
 from tests.once import once
 from tests.package.test_cpu_packages import alone
 
@@ -147,7 +148,7 @@ NO_LIBRARY = """#!/bin/sh
 case "$*" in *binding.cpp*) for last; do :; done; echo "no library" > "$last";; *) exec g++ "$@";; esac
 """
 """A compiler whose bindings no program can load."""
-WAYS = ("place", pytest.param("built", marks=pytest.mark.long))
+WAYS = some_long(["place", "built"], ["built"])
 """Fixtures whose packages are called."""
 
 
