@@ -23,6 +23,7 @@ from evo.store.schema import StoredTable, tables
 from operators.catalog import load
 from operators.definition.spec import Operator
 from operators.libraries import WITHOUT_COMPILER
+from tests import crashes
 from tests.choosing import BRIEF, FULL
 from tests.garbage import no_garbage_collected
 
@@ -34,6 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(crashes)
     os.environ.setdefault(WITHOUT_COMPILER, "1")  # compiled rivals take seconds each; few tests ask for them
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell's background jobs do, and all that they start
         signal.signal(signal.SIGINT, signal.default_int_handler)
