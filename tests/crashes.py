@@ -1,8 +1,8 @@
-"""How a process of pytest ended that crashed, and where its threads were: xdist says only that it did."""
+"""How a process of pytest ended that crashed or hung, and where its threads were: xdist says only that it did."""
 
 from __future__ import annotations
 
-import faulthandler
+import os
 import signal
 import subprocess
 import tempfile
@@ -11,22 +11,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 
 ENDS_S = 10.0
-FAULTS = pytest.StashKey[Any]()
 CRASHES = pytest.StashKey[list[str]]()
 
 
 def _trace(told: dict[str, Any]) -> Path:
-    """Where a process writes its threads' stacks when a signal of its own ends it."""
+    """Where a process writes its threads' stacks when it is ended by a fault of its own or by a test's time limit."""
     return Path(tempfile.gettempdir(), f"pytest-{told['testrunuid']}-{told['workerid']}.fault")
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """In a process of xdist, stacks go to a file, which the one that shows failures reads."""
     if told := getattr(session.config, "workerinput", None):
-        session.config.stash[FAULTS] = _trace(told).open("w")
-        faulthandler.enable(session.config.stash[FAULTS])
+        with _trace(told).open("w") as file:
+            os.dup2(file.fileno(), session.config.stash[fault_handler_stderr_fd_key])
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -16,8 +16,10 @@ import pytest
 from evo.api import Run
 from evo.report.health import Health, health, state_of
 from evo.report.live import attach
+from evo.report.status import sessions
 from tests.bench.kills import alive
 from tests.evo import test_search
+from tests.evo.ends import is_end
 from tests.evo.test_runs import EVO, OPERATOR
 from tests.store.story import stored
 
@@ -57,9 +59,12 @@ def test_a_run_is_resumed_detached_too(run_folder: Path, tmp_path: Path) -> None
     begun = subprocess.run(more, capture_output=True, text=True)
     assert begun.returncode == 0, begun.stderr
     told = json.loads(begun.stdout)
-    assert (Path(told["run"]), Path(told["log"])) == (folder, folder / "run.log") and told["process"] > 0
-    while "ended: evaluations 6 of 6" not in (folder / "run.log").read_text():
+    assert (Path(told["run"]), Path(told["log"])) == (folder, folder / "run.log")
+    while alive({told["process"]}):
         time.sleep(0.1)
+    said = (folder / "run.log").read_text()
+    assert is_end(said.partition("\nended: ")[2].partition("\n")[0], 6), said
+    assert state_of(Run(folder))[0] == "finished" and len(sessions(Run(folder))) == 2
 
 
 @pytest.mark.slow
