@@ -7,6 +7,7 @@
     python -m tests.bench.champions --recorded --lines        # those that a run confirmed, as their records have it
     python -m tests.bench.champions --unlisted 8 --results OTHER.jsonl     # at sizes that no file lists, drawn anew
     python -m tests.bench.champions --operators softmax --dtypes bf16 --instead A.cu B.cu --results FILE.jsonl
+    python -m tests.bench.champions --dtypes bf16 --instead FOLDER --results FILE.jsonl
 
 Prints a JSON line for each kernel and dtype: its verdict, how far it got, speedups over the naive kernel and over the
 strongest rival, both with their 95 % interval, as a mean and by workload, the share of the roofline, and the seconds
@@ -16,9 +17,10 @@ process has a GPU alone: two of them may leave a rival no memory. A kernel goes 
 one that a search submits, with its tunables' first values. All of them are right: exits with 1 where one is refused,
 which is a false alarm of the verifier, or lost.
 
-With `--instead` another file is judged in the place of a champion, and compared with what the champion's record says by
-size. Of several, each goes up to the level `full`, which compiles no rivals, and the fastest of them further. Where it
-is slower nowhere, it may take the place of the champion's file: `--record` then writes its record.
+With `--instead` other files are judged beside a champion: all of them and itself up to the level `full`, which compiles
+no rivals, and the fastest of them further. How each fares by size is told beside the champion of the same run. Those in
+a folder are for the operators that they are called after, as `softmax.cu` and `softmax-2.cu`. Where a file is slower
+nowhere, it may take the place of the champion's: `--record` then writes its record.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ import math
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
@@ -96,12 +98,10 @@ class Entry:
 
 def main() -> None:
     options = _options()
-    rows = current(read_rows(options.results))
+    rows = current(read := read_rows(options.results))
     chosen = share(entries(options.operators, options.dtypes), options.slice)
-    if options.instead:
-        champion = one_champion(chosen)
-        chosen = [replace(champion, instead=path) for path in options.instead]
-    known = {_key(row) for row in rows}
+    offered = offers(chosen, options.instead)
+    known = {_key(row) for row in read}
     if options.recorded:
         rows += [row for row in map(recorded, chosen) if row and _key(row) not in known]
         known |= {_key(row) for row in rows}
@@ -112,37 +112,28 @@ def main() -> None:
         print(f"{record(rows)} records changed")
         return
     deadline = time.monotonic() + options.limit_s
-    if any(entry.key not in known for entry in chosen):
+    left = [offer for offer in offered if not any(entry.key in known for entry in offer)]
+    lower = min(Level.FULL, options.level, key=LEVELS.index)
+    if left:
         with kept_gpu() as folder:
-            if len(options.instead) > 1:
-                lower = min(Level.FULL, options.level, key=LEVELS.index)
-                chosen = [fastest(_until(deadline, chosen), lambda entry: _judged(entry, options, folder, lower))]
-            for entry in _until(deadline, [entry for entry in chosen if entry.key not in known]):
+            while left and time.monotonic() < deadline:
+                entry = fastest(left.pop(0), lambda entry: _judged(entry, options, folder, lower))
                 rows.append(_judged(entry, options, folder, options.level))
                 _tell(rows[-1], entry, options.results)
     print(table(rows))
-    done = {_key(row) for row in rows}
-    print(f"{sum(entry.key not in done for entry in chosen)} of {len(chosen)} left", file=sys.stderr)
+    print(f"{len(left)} of {len(offered)} left", file=sys.stderr)
     sys.exit(any(row["status"] != "correct" for row in rows))
 
 
 def _tell(row: Row, entry: Entry, results: Path | None) -> None:
-    """Print a row, and how it fared beside the champion in whose place it is, and keep it in the results."""
+    """Print a row, and how it fared beside the record of the champion whose place it is in, and keep the row."""
     line = json.dumps(row)
     print(line, flush=True)
     if entry.instead:
-        print(*beside_champion(row, entry.record), sep="\n", flush=True)
+        print(*beside(row, entry.record.over_naive_by_size, "the record"), sep="\n", flush=True)
     if results:
         with results.open("a", encoding="utf-8") as file:
             file.write(f"{line}\n")
-
-
-def _until(deadline: float, found: Sequence[Entry]) -> Iterator[Entry]:
-    """Those that begin before the deadline, on the monotonic clock."""
-    for entry in found:
-        if time.monotonic() >= deadline:
-            return
-        yield entry
 
 
 @contextmanager
@@ -167,7 +158,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--workloads", help="the set that is timed; default: the one that the kernel's record names")
     parser.add_argument(
         "--instead", type=Path, nargs="+", default=(), metavar="FILE",
-        help="judge this file in the place of the one champion that is named, or the fastest of these",
+        help="judge these files beside the one champion that is named, or those of a folder beside their operators'",
     )  # fmt: skip
     parser.add_argument("--unlisted", type=int, metavar="N", help="time N drawn sizes per kernel instead, see `drawn`")
     parser.add_argument("--seed", type=int, default=0, help="of those sizes")
@@ -198,37 +189,51 @@ def share(found: Iterator[Entry], part: tuple[int, int]) -> list[Entry]:
     return list(found)[part[0] - 1 :: part[1]]
 
 
-def one_champion(found: Sequence[Entry]) -> Entry:
-    """Return the only champion of this GPU's kind among some; it raises UserError where that is another number."""
+def offers(chosen: Sequence[Entry], instead: Sequence[Path]) -> list[list[Entry]]:
+    """Return every champion with the files that may take its place: all of them alone, or those with files beside it.
+
+    It raises UserError where files are for none or several champions of this GPU's kind.
+    """
+    if not instead:
+        return [[entry] for entry in chosen]
     place = place_of(device_facts().name)
-    fitting = [entry for entry in found if is_of(entry.record.file, place, entry.record.dtype)]
-    if len(fitting) != 1:
+    fitting = [entry for entry in chosen if is_of(entry.record.file, place, entry.record.dtype)]
+    if instead[0].is_dir():
+        files = sorted(path for folder in instead for path in folder.glob("*.cu"))
+        found = [[path for path in files if path.stem.partition("-")[0] == entry.operator] for entry in fitting]
+    elif len(fitting) == 1:
+        found = [[*instead]]
+    else:
         names = ", ".join(f"{e.operator} {e.record.dtype}" for e in fitting) or "none"
         raise UserError(f"--instead wants one champion of {place}, by --operators and --dtypes, not {names}")
-    return fitting[0]
+    return [
+        [entry, *(replace(entry, instead=path) for path in paths)]
+        for entry, paths in zip(fitting, found, strict=True)
+        if paths
+    ]
 
 
-def fastest(candidates: Iterable[Entry], judged: Callable[[Entry], Row]) -> Entry:
-    """Print how each candidate fared by size, and return the one that is right and the fastest.
+def fastest(offer: Sequence[Entry], judged: Callable[[Entry], Row]) -> Entry:
+    """Print how a champion and other files fared by size, and return the one that is right and the fastest.
 
-    It raises UserError where none is right.
+    It is the champion, which comes first, where no other is right; alone it is not judged.
     """
-    right: list[tuple[float, Entry]] = []
-    for entry in candidates:
+    champion, best = offer[0], 0.0
+    known: Mapping[str, Sequence[float]] = {}
+    for entry in offer if len(offer) > 1 else ():
         row = judged(entry)
-        print(f"{entry.instead}: {row['status']} {_times(row.get('over_naive'))} {row['message']}".rstrip())
-        print(*beside_champion(row, entry.record), sep="\n", flush=True)
-        if row["status"] == "correct":
-            right.append((row["over_naive"][0], entry))
-    if not right:
-        raise UserError("none of the files is right: see above")
-    return max(right, key=lambda found: found[0])[1]
+        known = known or row.get("beside_naive", {})
+        name = entry.instead or f"{entry.operator} {entry.record.dtype}, {entry.record.file}"
+        print(f"{name}: {row['status']} {_times(row.get('over_naive'))} {row['message']}".rstrip(), flush=True)
+        if entry.instead:
+            print(*beside(row, known, entry.record.file), sep="\n", flush=True)
+        if row["status"] == "correct" and row["over_naive"][0] > best:
+            champion, best = entry, row["over_naive"][0]
+    return champion
 
 
-def beside_champion(row: Row, record: Champion) -> Iterator[str]:
-    """Lines that say how a row's kernel fared by size, where its champion's record has the size, both beside the naive
-    kernel."""
-    known = record.over_naive_by_size
+def beside(row: Row, known: Mapping[str, Sequence[float]], name: str) -> Iterator[str]:
+    """Lines that say how a row's kernel fared by size, where another's is known, both beside the naive kernel."""
     for size, mine in row.get("beside_naive", {}).items():
         if size not in known:
             continue
@@ -236,7 +241,7 @@ def beside_champion(row: Row, record: Champion) -> Iterator[str]:
         se = math.hypot(*(math.log(high / low) / (2 * Z95) for _, low, high in (mine, other)))
         found = interval95(gain, se)
         slower = found[2] < math.exp(-MOST_SLOWER)
-        yield f"{size}: {_times(found)} of {record.file}" + ", slower beyond doubt" * slower
+        yield f"{size}: {_times(found)} of {name}" + ", slower beyond doubt" * slower
 
 
 def read_rows(path: Path | None) -> list[Row]:

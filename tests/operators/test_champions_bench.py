@@ -46,41 +46,56 @@ def test_slices_hold_every_champion_once() -> None:
             bench.part(text)
 
 
-def test_another_file_is_judged_in_the_place_of_one_champion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_judged_beside_the_champions_that_they_are_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(bench, "device_facts", lambda: SimpleNamespace(name="NVIDIA H200"))
-    both = list(bench.entries(["softmax"], ["fp32", "bf16"]))
-    entry = bench.one_champion(bench.share(iter(both), (1, 2)))
-    for some in (both, []):
-        with pytest.raises(UserError, match="--instead wants one champion of h200"):
-            bench.one_champion(some)
-    other = tmp_path / "other.cu"
+    every = list(bench.entries(["relu", "softmax"], ["fp32", "bf16"]))
+    assert bench.offers(every, ()) == [[entry] for entry in every]
+    (entry,) = bench.entries(["softmax"], ["fp32"])
+    other = tmp_path / "softmax.cu"
     other.write_text(load("softmax").naive("cuda"))
-    placed = replace(entry, instead=other)
-    assert placed.kernel.source == other.read_text() and placed.key[:3] == entry.key[:3] != placed.key
-    sizes = {"a": (2.0, 1.9, 2.1), "b": (2.0, 1.9, 2.1), "c": (2.0, 1.9, 2.1)}
-    record = entry.record.model_copy(update={"over_naive_by_size": sizes})
+    ((champion, placed),) = bench.offers([entry], [other])
+    assert champion == entry and placed.kernel.source == other.read_text() and placed.key[:3] == entry.key[:3]
+    assert placed.key != entry.key
+    for some in (every, []):
+        with pytest.raises(UserError, match="--instead wants one champion of h200"):
+            bench.offers(some, [other])
+    for name in ("softmax-2.cu", "soft.cu", "softmax.txt"):
+        (tmp_path / name).touch()
+    found = bench.offers(every, [tmp_path])
+    assert [(offer[0].operator, offer[0].record.dtype) for offer in found] == [
+        (entry.operator, entry.record.dtype) for entry in every if entry.operator == "softmax"
+    ]
+    assert all([each.instead for each in offer] == [None, tmp_path / "softmax-2.cu", other] for offer in found)
+
+
+def test_it_is_told_how_a_file_fares_by_size() -> None:
+    known = {"a": (2.0, 1.9, 2.1), "b": (2.0, 1.9, 2.1), "c": (2.0, 1.9, 2.1)}
     row = {"beside_naive": {"a": [1.0, 0.95, 1.05], "b": [1.95, 1.9, 2.0], "new": [3.0, 2.9, 3.1]}}
-    assert list(bench.beside_champion(row, record)) == [
-        f"a: 0.5x (0.466-0.537) of {record.file}, slower beyond doubt",
-        f"b: 0.975x (0.922-1.03) of {record.file}",
+    assert list(bench.beside(row, known, "x.cu")) == [
+        "a: 0.5x (0.466-0.537) of x.cu, slower beyond doubt",
+        "b: 0.975x (0.922-1.03) of x.cu",
     ]
 
 
 def test_of_several_files_the_fastest_right_one_goes_further(capsys: pytest.CaptureFixture[str]) -> None:
     champion = next(bench.entries(["softmax"], ["fp32"]))
-    speeds = {"slow.cu": 2.0, "fast.cu": 4.0, "wrong.cu": None}
-    entries = [replace(champion, instead=Path(name)) for name in speeds]
+    speeds = {None: 3.0, "slow.cu": 2.0, "fast.cu": 4.0, "wrong.cu": None}
+    offer = [replace(champion, instead=Path(name) if name else None) for name in speeds]
 
     def judged(entry: bench.Entry) -> bench.Row:
-        speed = speeds[str(entry.instead)]
+        speed = speeds[str(entry.instead) if entry.instead else None]
         if speed is None:
             return {"status": "wrong", "message": "too far off"}
-        return {"status": "correct", "message": "", "over_naive": [speed, speed - 0.5, speed + 0.5]}
+        ends = [speed, speed - 0.5, speed + 0.5]
+        return {"status": "correct", "message": "", "over_naive": ends, "beside_naive": {"n=1": ends}}
 
-    assert bench.fastest(entries, judged) == entries[1]
-    assert "fast.cu: correct 4x (3.5-4.5)\n" in capsys.readouterr().out
-    with pytest.raises(UserError, match="none of the files is right"):
-        bench.fastest(entries[2:], judged)
+    assert bench.fastest(offer, judged) == offer[2]
+    said = capsys.readouterr().out
+    assert "fast.cu: correct 4x (3.5-4.5)\nn=1: 1.33x (" in said and "wrong.cu: wrong - too far off\n" in said
+    assert bench.fastest([offer[0], offer[1], offer[3]], judged) == champion, "no other is faster and right"
+    assert bench.fastest([champion], lambda _: pytest.fail("alone it is not judged twice")) == champion
 
 
 @pytest.mark.parametrize("highest", list(Level))
