@@ -1,4 +1,4 @@
-"""How a process of pytest ended that crashed or hung, and where its threads were: xdist says only that it did."""
+"""The end of a process of pytest that crashed or hung, and where its threads were: xdist says only that it ended."""
 
 from __future__ import annotations
 

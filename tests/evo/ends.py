@@ -1,4 +1,4 @@
-"""How a search of the real engine may end on a machine that is as busy as those of tests are."""
+"""The ends of a search by the real engine on a machine as busy as those of tests are."""
 
 from __future__ import annotations
 
