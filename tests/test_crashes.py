@@ -1,4 +1,4 @@
-"""What is told of processes of pytest that crash."""
+"""Processes of pytest that crash are told with how they ended."""
 
 from __future__ import annotations
 
