@@ -33,11 +33,13 @@ def _brief() -> bool:
 
 
 def some_slow(
-    values: Iterable[Any], default: int | Collection[Any], *, ids: Iterable[str | None] = repeat(None)
-) -> list[Any]:
+    values: Iterable[Any], default: int | Collection[Any], *, ids: Iterable[str | None] = repeat(None),
+    long: Collection[Any] = (),
+) -> list[Any]:  # fmt: skip
     """Parameters, all of them slow but the first so many, or those that are named; a tuple is several parameters.
 
-    Without --slow the slow ones are not even collected, which takes a while for thousands.
+    Without --slow the slow ones are not even collected, which takes a while for thousands. Those of them that are in
+    `long` are left to `make test-all`.
     """
     chosen, slow = [], []
     for number, (value, name) in enumerate(zip(values, ids, strict=False)):
@@ -45,7 +47,8 @@ def some_slow(
         if number < default if isinstance(default, int) else value in default:
             chosen.append(pytest.param(*several, id=name))
         else:
-            slow.append(pytest.param(*several, id=name, marks=pytest.mark.slow))
+            marks = [pytest.mark.slow, *([pytest.mark.long] if value in long else [])]
+            slow.append(pytest.param(*several, id=name, marks=marks))
     return chosen if chosen and _brief() else chosen + slow
 
 

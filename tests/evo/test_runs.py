@@ -14,6 +14,7 @@ import pytest
 
 from evo.store import query
 from tests.bench.kills import acknowledged, alive, descendants
+from tests.choosing import some_long
 
 EVO = (sys.executable, "-m", "evo.cli")
 OPERATOR = str(Path(__file__).parents[1] / "data" / "axpb")
@@ -40,7 +41,7 @@ def wait_for_tells(runs: Path, count: int) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL])
+@pytest.mark.parametrize("number", some_long([signal.SIGINT, signal.SIGKILL], [signal.SIGINT]))
 def test_it_answers_while_it_runs_stops_and_goes_on(tmp_path: Path, number: signal.Signals) -> None:
     search = start("run", OPERATOR, "--budget", "1h", "--runs", str(tmp_path), "--workers", "1")
     folder = wait_for_tells(tmp_path, 3)

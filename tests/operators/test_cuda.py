@@ -30,9 +30,14 @@ def test_all_ancestors_compile(name: str) -> None:
 
 WITH_CHAMPIONS = sorted(name for name, folder in folders().items() if (folder / "champions").exists())
 QUICK = ("relu",)
+LONG = (
+    "batch_norm", "fft", "matrix_power", "softmax_attention", "sorting", "spmm_coo", "square_matrix_mul",
+    "triangle_multiplication",
+)  # fmt: skip
+"""Those that take ten seconds and more, which CI compiles for one line of CUDA."""
 
 
-@pytest.mark.parametrize("name", some_slow(WITH_CHAMPIONS, QUICK))
+@pytest.mark.parametrize("name", some_slow(WITH_CHAMPIONS, QUICK, long=LONG))
 def test_all_champions_compile(name: str) -> None:
     try:
         nvrtc.include_folders()
