@@ -101,7 +101,8 @@ def main() -> None:
     rows = current(read := read_rows(options.results))
     chosen = share(entries(options.operators, options.dtypes), options.slice)
     offered = offers(chosen, options.instead)
-    known = {_key(row) for row in read}
+    known: set[tuple[str, ...]] = {_key(row) for row in read}
+    known |= {(*_key(row)[:3], *row["offer"]) for row in read if "offer" in row}
     if options.recorded:
         rows += [row for row in map(recorded, chosen) if row and _key(row) not in known]
         known |= {_key(row) for row in rows}
@@ -112,17 +113,22 @@ def main() -> None:
         print(f"{record(rows)} records changed")
         return
     deadline = time.monotonic() + options.limit_s
-    left = [offer for offer in offered if not any(entry.key in known for entry in offer)]
+    left = [offer for offer in offered if (*offer[0].key[:3], *_kernels(offer)) not in known]
     lower = min(Level.FULL, options.level, key=LEVELS.index)
     if left:
         with kept_gpu() as folder:
             while left and time.monotonic() < deadline:
-                entry = fastest(left.pop(0), lambda entry: _judged(entry, options, folder, lower))
-                rows.append(_judged(entry, options, folder, options.level))
+                offer = left.pop(0)
+                entry = fastest(offer, lambda entry: _judged(entry, options, folder, lower))
+                rows.append(_judged(entry, options, folder, options.level) | {"offer": _kernels(offer)})
                 _tell(rows[-1], entry, options.results)
     print(table(rows))
     print(f"{len(left)} of {len(offered)} left", file=sys.stderr)
     sys.exit(any(row["status"] != "correct" for row in rows))
+
+
+def _kernels(offer: Sequence[Entry]) -> list[str]:
+    return [entry.kernel.id for entry in offer]
 
 
 def _tell(row: Row, entry: Entry, results: Path | None) -> None:
@@ -198,9 +204,11 @@ def offers(chosen: Sequence[Entry], instead: Sequence[Path]) -> list[list[Entry]
         return [[entry] for entry in chosen]
     place = place_of(device_facts().name)
     fitting = [entry for entry in chosen if is_of(entry.record.file, place, entry.record.dtype)]
-    if instead[0].is_dir():
-        files = sorted(path for folder in instead for path in folder.glob("*.cu"))
-        found = [[path for path in files if path.stem.partition("-")[0] == entry.operator] for entry in fitting]
+    if any(path.is_dir() for path in instead):
+        files = sorted(file for path in instead for file in (path.glob("*.cu") if path.is_dir() else [path]))
+        found = [[file for file in files if file.stem.partition("-")[0] == entry.operator] for entry in fitting]
+        if not any(found):
+            raise UserError(f"--instead: no file is called after an operator with a champion of {place}, as relu.cu is")
     elif len(fitting) == 1:
         found = [[*instead]]
     else:
@@ -218,18 +226,22 @@ def fastest(offer: Sequence[Entry], judged: Callable[[Entry], Row]) -> Entry:
 
     It is the champion, which comes first, where no other is right; alone it is not judged.
     """
-    champion, best = offer[0], 0.0
+    champion = offer[0]
+    if len(offer) == 1:
+        return champion
+    right: list[tuple[float, Entry]] = []
     known: Mapping[str, Sequence[float]] = {}
-    for entry in offer if len(offer) > 1 else ():
+    for entry in offer:
         row = judged(entry)
-        known = known or row.get("beside_naive", {})
         name = entry.instead or f"{entry.operator} {entry.record.dtype}, {entry.record.file}"
         print(f"{name}: {row['status']} {_times(row.get('over_naive'))} {row['message']}".rstrip(), flush=True)
-        if entry.instead:
-            print(*beside(row, known, entry.record.file), sep="\n", flush=True)
-        if row["status"] == "correct" and row["over_naive"][0] > best:
-            champion, best = entry, row["over_naive"][0]
-    return champion
+        if entry is champion:
+            known = row.get("beside_naive", {})
+        else:
+            print(*beside(row, known, champion.record.file), sep="\n", flush=True)
+        if row["status"] == "correct":
+            right.append((row["over_naive"][0], entry))
+    return max(right, key=lambda found: found[0])[1] if right else champion
 
 
 def beside(row: Row, known: Mapping[str, Sequence[float]], name: str) -> Iterator[str]:

@@ -59,7 +59,7 @@ def test_a_run_is_resumed_detached_too(run_folder: Path, tmp_path: Path) -> None
     begun = subprocess.run(more, capture_output=True, text=True)
     assert begun.returncode == 0, begun.stderr
     told = json.loads(begun.stdout)
-    assert (Path(told["run"]), Path(told["log"])) == (folder, folder / "run.log")
+    assert (Path(told["run"]), Path(told["log"])) == (folder, folder / "run.log") and told["process"] > 0
     while alive({told["process"]}):
         time.sleep(0.1)
     said = (folder / "run.log").read_text()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import date
 from functools import partial
@@ -68,6 +69,8 @@ def test_files_are_judged_beside_the_champions_that_they_are_for(
         (entry.operator, entry.record.dtype) for entry in every if entry.operator == "softmax"
     ]
     assert all([each.instead for each in offer] == [None, tmp_path / "softmax-2.cu", other] for offer in found)
+    with pytest.raises(UserError, match="no file is called after an operator"):
+        bench.offers([each for each in every if each.operator == "relu"], [tmp_path])
 
 
 def test_it_is_told_how_a_file_fares_by_size() -> None:
@@ -95,7 +98,38 @@ def test_of_several_files_the_fastest_right_one_goes_further(capsys: pytest.Capt
     said = capsys.readouterr().out
     assert "fast.cu: correct 4x (3.5-4.5)\nn=1: 1.33x (" in said and "wrong.cu: wrong - too far off\n" in said
     assert bench.fastest([offer[0], offer[1], offer[3]], judged) == champion, "no other is faster and right"
+    speeds[None] = None
+    capsys.readouterr()
+    assert bench.fastest(offer[:3], judged) == offer[2], "a champion may be wrong on this machine"
+    assert "n=1" not in capsys.readouterr().out, "nothing is told beside a champion that has no times"
     assert bench.fastest([champion], lambda _: pytest.fail("alone it is not judged twice")) == champion
+
+
+def test_an_offer_that_the_results_have_is_not_judged_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judged: list[Path | None] = []
+
+    def judge(entry: bench.Entry, *_: object) -> bench.Row:
+        judged.append(entry.instead)
+        return row("softmax") | bench._begun(entry)
+
+    monkeypatch.setattr(bench, "device_facts", lambda: SimpleNamespace(name="NVIDIA H200"))
+    monkeypatch.setattr(bench, "kept_gpu", lambda: nullcontext(tmp_path))
+    monkeypatch.setattr(bench, "_judged", judge)
+    (champion,) = bench.entries(["softmax"], ["fp32"])
+    other, results = tmp_path / "other.cu", tmp_path / "rows.jsonl"
+    other.write_text(champion.kernel.source)
+    alone = ["champions", "--operators", "softmax", "--dtypes", "fp32", "--results", str(results)]
+    for words, expected in (
+        (alone, [None]),
+        (alone, []),
+        ([*alone, "--instead", str(other)], [None, other, None]),
+        ([*alone, "--instead", str(other)], []),
+    ):
+        judged.clear()
+        monkeypatch.setattr("sys.argv", words)
+        with pytest.raises(SystemExit) as ended:
+            bench.main()
+        assert (ended.value.code, judged) == (False, expected)
 
 
 @pytest.mark.parametrize("highest", list(Level))
